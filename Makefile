@@ -1,0 +1,50 @@
+# Two commands to know: `make demo` and `make test`. Both need Python 3.11 or newer, and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: demo test install lint lock bench soak clean
+
+demo: $(INSTALLED)
+	@$(BIN)/colony demo
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest
+
+install: $(INSTALLED)
+	@:
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	$(BIN)/python -m bench
+
+soak: $(INSTALLED)
+	$(BIN)/python -m bench.soak
+
+# Needs uv. The lock names versions and hashes, never an index or a path of the machine it was made on.
+lock:
+	uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --no-header \
+	    --no-emit-index-url --no-emit-find-links --generate-hashes -o requirements.lock
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp makes a second run instant; a change of the lock or of the project installs again.
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else \
+	    "colony needs Python 3.11 or newer; try: make PYTHON=python3.12 test")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --no-deps --no-build-isolation --editable .
+	@touch $@

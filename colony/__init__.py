@@ -1,0 +1,1 @@
+"""Multi-tool LLM agents as a message topology, scaled out on Redis."""

@@ -1,0 +1,51 @@
+"""Admission: how a message from outside becomes the first envelope of a trace."""
+
+from colony.body import Body
+from colony.envelope import Headers
+from colony.errors import GuardReused, TopologyMissing
+from colony.keys import Keys
+from colony.link import Link
+from colony.paths import ROOT, resolve
+from colony.publication import Publication
+from colony.traces import Birth, Traces
+
+
+class Admission:
+    """The way into one colony."""
+
+    def __init__(self, link: Link, keys: Keys, publication: Publication) -> None:
+        self.traces = Traces(link, keys)
+        self._keys = keys
+        self._publication = publication
+
+    async def admit(
+        self,
+        target: str,
+        body: Body,
+        *,
+        context: Headers | None = None,
+        hop: Headers | None = None,
+        ttl: int | None = None,
+        guard: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Birth:
+        """Open a trace with this message. Without `ttl` it gets the budget of the tree.
+
+        A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
+        the guard belongs to another message, TopologyMissing where no tree was applied.
+        """
+        publication = self._publication
+        if publication.current.version == 0 and not await publication.refresh():
+            raise TopologyMissing(name=self._keys.name)
+        birth = await self.traces.birth(
+            resolve(target, ROOT),
+            body,
+            ttl=publication.current.settings.message_default_ttl if ttl is None else ttl,
+            context=context,
+            hop=hop,
+            guard=guard,
+            timeout_ms=round((timeout_s or 0) * 1000),
+        )
+        if birth.conflict:
+            raise GuardReused(trace_id=birth.trace_id)
+        return birth

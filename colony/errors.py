@@ -1,0 +1,378 @@
+"""Errors: everything that goes wrong in colony, by one stable code each.
+
+    ColonyError
+    ├── PathError               path_invalid
+    ├── BodyError               invalid_ubf_body
+    ├── EnvelopeError           envelope_invalid
+    │   ├── BodyTooLarge        body_too_large
+    │   └── HeaderTooLarge      header_too_large
+    ├── TopologyError           topology_invalid
+    │   ├── TopologyTooLarge    topology_too_large
+    │   ├── TopologyConflict    topology_conflict
+    │   ├── SubstitutionError   substitution_unsupported
+    │   ├── VariableUnset       variable_unset
+    │   ├── TopologyMissing     topology_missing
+    │   └── ExpressionError     expression_invalid
+    │       ├── ExpressionTooLarge  expression_limit
+    │       └── MissingKey      expression_missing_key
+    ├── CellError               cell_failed
+    │   └── MessageTimeout      message_timeout
+    ├── ToolError               tool_failed
+    │   ├── InvalidInput        invalid_input
+    │   ├── NotFound            not_found
+    │   ├── ToolTimeout         timeout
+    │   ├── Unreadable          io_error
+    │   ├── TargetBlocked       target_blocked
+    │   ├── InvalidRedirect     invalid_redirect
+    │   └── TooManyRedirects    too_many_redirects
+    ├── BlobUnavailable         blob_unavailable
+    ├── BlobRecursionTooDeep    blob_recursion_too_deep
+    ├── StoreError              store_refused
+    │   ├── InvalidOperation    invalid_input
+    │   ├── UnknownTable        unknown_table
+    │   ├── UnknownColumn       unknown_column
+    │   ├── TypeMismatch        type_mismatch
+    │   ├── TableConflict       sql_error
+    │   ├── ConstraintViolation constraint_violation
+    │   └── ReceiptConflict     receipt_conflict
+    ├── TraceNotFound           trace_not_found
+    ├── GuardReused             idempotency_key_reused
+    ├── DeadLetterNotFound      dead_letter_not_found
+    ├── Fenced                  fenced
+    ├── ServerChanged           server_changed
+    ├── ServerUnfit             server_unfit
+    ├── ServerMissing           server_missing
+    ├── ServerUnavailable       server_unavailable
+    ├── ConfigError             config_invalid
+    └── ScriptError             script_mismatch
+
+The code is the dead-letter reason, the HTTP problem type, the metric label and the log field. What
+happened is in `facts`; the sentence is built from them.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+
+class ColonyError(Exception):
+    """A failure with a stable `code` and the facts its sentence is built from."""
+
+    code: ClassVar[str] = "colony_error"
+    sentence: ClassVar[str] = "{detail}"
+
+    def __init__(self, **facts: object) -> None:
+        self.facts: Mapping[str, object] = facts
+        super().__init__(self.sentence.format(**facts))
+
+
+class PathError(ColonyError):
+    """A cell path that cannot name a cell."""
+
+    code = "path_invalid"
+    sentence = "{path!r} is not a cell path: {detail}"
+
+
+class BodyError(ColonyError):
+    """A body that is not in the universal body format."""
+
+    code = "invalid_ubf_body"
+
+
+class EnvelopeError(ColonyError):
+    """Bytes or fields that do not make an envelope."""
+
+    code = "envelope_invalid"
+
+
+class BodyTooLarge(EnvelopeError):
+    """A body above the limit."""
+
+    code = "body_too_large"
+    sentence = "the body has {size} bytes; {limit} are allowed"
+
+
+class HeaderTooLarge(EnvelopeError):
+    """Headers above the limit."""
+
+    code = "header_too_large"
+    sentence = "the headers have {size} bytes; {limit} are allowed"
+
+
+class TopologyError(ColonyError):
+    """A tree that cannot be run."""
+
+    code = "topology_invalid"
+
+
+class TopologyTooLarge(TopologyError):
+    """A tree whose embedded files exceed the limits of a publication."""
+
+    code = "topology_too_large"
+    sentence = "{what} has {size} bytes; {limit} are allowed"
+
+
+class TopologyConflict(TopologyError):
+    """A publication on top of a version that is no longer the newest."""
+
+    code = "topology_conflict"
+    sentence = "expected version {expected}, found {found}: somebody else published"
+
+
+class SubstitutionError(TopologyError):
+    """A reference in a string that is neither a variable nor an escape."""
+
+    code = "substitution_unsupported"
+    sentence = "{reference!r} is neither ${{NAME}} nor ${{NAME:-default}}; $${{ is a literal ${{"
+
+
+class VariableUnset(TopologyError):
+    """A variable that a tree names and the environment does not set."""
+
+    code = "variable_unset"
+    sentence = "not set in the environment: {names}"
+
+
+class TopologyMissing(TopologyError):
+    """A colony that no tree was published for."""
+
+    code = "topology_missing"
+    sentence = "no tree was applied to the colony {name!r}"
+
+
+class ExpressionError(TopologyError):
+    """An expression that cannot be parsed or evaluated."""
+
+    code = "expression_invalid"
+
+
+class ExpressionTooLarge(ExpressionError):
+    """An expression above the limits of length or depth."""
+
+    code = "expression_limit"
+    sentence = "the expression has {what} {size}; {limit} is allowed"
+
+
+class MissingKey(ExpressionError):
+    """An expression that read a header key which is absent."""
+
+    code = "expression_missing_key"
+    sentence = "no such key: {detail}"
+
+
+class CellError(ColonyError):
+    """A cell that could not handle its envelope.
+
+    `retryable` decides: the delivery stays pending and is handled again, or it is dead-lettered.
+    """
+
+    code = "cell_failed"
+
+    def __init__(self, *, retryable: bool = False, **facts: object) -> None:
+        super().__init__(**facts)
+        self.retryable = retryable
+
+
+class MessageTimeout(CellError):
+    """A handler that outlived its cell's message timeout."""
+
+    code = "message_timeout"
+    sentence = "{path} took longer than {timeout_ms} ms"
+
+
+class ToolError(ColonyError):
+    """A tool call that could not be done. The model reads the sentence, the edges read the code.
+
+    `hop` is what else the edges may know of it.
+    """
+
+    code = "tool_failed"
+
+    def __init__(self, *, hop: Mapping[str, JsonValue] | None = None, **facts: object) -> None:
+        super().__init__(**facts)
+        self.hop = hop or {}
+
+
+class InvalidInput(ToolError):
+    """Arguments that a tool cannot work with."""
+
+    code = "invalid_input"
+
+
+class NotFound(ToolError):
+    """Something a tool was asked for that is not there."""
+
+    code = "not_found"
+    sentence = "there is no {what}"
+
+
+class ToolTimeout(ToolError):
+    """A tool that took longer than it may."""
+
+    code = "timeout"
+    sentence = "{operation} took longer than {timeout_ms} ms"
+
+
+class Unreadable(ToolError):
+    """A file, host or service that does not answer as it should."""
+
+    code = "io_error"
+
+
+class TargetBlocked(ToolError):
+    """A place that a tool must not reach."""
+
+    code = "target_blocked"
+    sentence = "{target} is blocked: {detail}"
+
+
+class InvalidRedirect(ToolError):
+    """A redirect that must not be followed."""
+
+    code = "invalid_redirect"
+    sentence = "{url} redirects to {location!r}: {detail}"
+
+
+class TooManyRedirects(ToolError):
+    """A chain of redirects above the limit."""
+
+    code = "too_many_redirects"
+    sentence = "more than {limit} redirects"
+
+
+class BlobUnavailable(ColonyError):
+    """A blob that is referred to and gone."""
+
+    code = "blob_unavailable"
+    sentence = "blob {blob_id} is gone"
+
+
+class BlobRecursionTooDeep(ColonyError):
+    """Pointers that nest too deep or in a circle."""
+
+    code = "blob_recursion_too_deep"
+    sentence = "the pointers nest deeper than {limit} or in a circle at blob {blob_id}"
+
+
+class StoreError(ColonyError):
+    """A store operation that is refused; `code` is given by the refusal."""
+
+    code = "store_refused"
+
+
+class InvalidOperation(StoreError):
+    """A request that is not an operation; `operation` is the name it gave, if it is one."""
+
+    code = "invalid_input"
+
+
+class UnknownTable(StoreError):
+    """An operation on a table that the store does not have."""
+
+    code = "unknown_table"
+    sentence = "no such table: {table}"
+
+
+class UnknownColumn(StoreError):
+    """An operation that names a column its table does not have."""
+
+    code = "unknown_column"
+    sentence = "no such column: {column}"
+
+
+class TypeMismatch(StoreError):
+    """A value that the type of its column cannot hold."""
+
+    code = "type_mismatch"
+    sentence = "column {column} holds {expected}: {detail}"
+
+
+class TableConflict(StoreError):
+    """A table that exists with another definition."""
+
+    code = "sql_error"
+    sentence = "table {table} exists: {detail}"
+
+
+class ConstraintViolation(StoreError):
+    """A row whose unique key another row has."""
+
+    code = "constraint_violation"
+    sentence = "another row has the same {columns}"
+
+
+class ReceiptConflict(StoreError):
+    """A repeated store operation whose content is not that of its receipt."""
+
+    code = "receipt_conflict"
+    sentence = "operation {ordinal} of envelope {envelope_id} was done with other content"
+
+
+class TraceNotFound(ColonyError):
+    """A trace that was never admitted, or whose retention is over."""
+
+    code = "trace_not_found"
+    sentence = "no trace {trace_id}"
+
+
+class GuardReused(ColonyError):
+    """An idempotency key that came with another request before."""
+
+    code = "idempotency_key_reused"
+    sentence = "the idempotency key belongs to another request, of trace {trace_id}"
+
+
+class DeadLetterNotFound(ColonyError):
+    """A dead letter that was dropped, or never written."""
+
+    code = "dead_letter_not_found"
+    sentence = "no dead letter {letter_id}"
+
+
+class Fenced(ColonyError):
+    """Work for a trace that ended as cancelled or failed, or is gone."""
+
+    code = "fenced"
+    sentence = "trace {trace_id} has ended or is gone"
+
+
+class ServerChanged(ColonyError):
+    """A delivery of a server that this connection no longer talks to."""
+
+    code = "server_changed"
+    sentence = "the delivery came from server {expected}; this is {found}"
+
+
+class ServerUnfit(ColonyError):
+    """A Redis server that colony refuses to run on."""
+
+    code = "server_unfit"
+
+
+class ServerMissing(ColonyError):
+    """No Redis server to be found or started."""
+
+    code = "server_missing"
+
+
+class ServerUnavailable(ColonyError):
+    """A server that cannot do the work now: away, loading, full, or without its replicas.
+
+    Never the fault of what was asked; the same may be asked again.
+    """
+
+    code = "server_unavailable"
+    sentence = "Redis is unavailable: {detail}"
+
+
+class ConfigError(ColonyError):
+    """A setting that cannot be used."""
+
+    code = "config_invalid"
+
+
+class ScriptError(ColonyError):
+    """A Lua script and its caller that disagree: our own mistake."""
+
+    code = "script_mismatch"

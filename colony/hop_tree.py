@@ -1,0 +1,62 @@
+"""Hop trees: the log of a trace as a tree, each hop below the one it came of."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from colony.records import HopRecord
+
+
+@dataclass(slots=True)
+class HopNode:
+    """A hop and the hops that came of it. `size` counts them all, itself included."""
+
+    record: HopRecord
+    children: list["HopNode"] = field(default_factory=list)
+    size: int = 1
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The hop as the message log shows it, with those that came of it."""
+        children: list[JsonValue] = [child.to_json() for child in self.children]
+        return {**self.record.to_json(), "children": children}
+
+
+def hop_trees(records: Sequence[HopRecord]) -> list[HopNode]:
+    """The trees of a log: one for its first message, one for each revival or replay."""
+    nodes: dict[str, HopNode] = {}
+    roots: list[HopNode] = []
+    for record in records:
+        node = HopNode(record)
+        parent = nodes.get(record.head.parent_message_id or "")
+        (roots if parent is None else parent.children).append(node)
+        # A message that was replayed is in the log twice; what follows came of the second.
+        nodes[record.head.id] = node
+    for root in roots:
+        _measure(root)
+    return roots
+
+
+def drawn(roots: Iterable[HopNode]) -> Iterator[tuple[str, HopRecord]]:
+    """Each hop with the lines that lead to it.
+
+    The longest branch goes straight on below its parent, however long it gets; shorter ones are
+    drawn beside it first.
+    """
+    ahead = [("", "", root) for root in reversed(list(roots))]
+    while ahead:
+        stem, fork, node = ahead.pop()
+        yield stem + fork, node.record
+        below = stem + ("│  " if fork else "")
+        branches = sorted(node.children, key=lambda child: child.size)
+        beside = [(below, "├─ ", child) for child in branches[:-1]]
+        straight = [(below, "", child) for child in branches[-1:]]
+        ahead.extend(reversed(beside + straight))
+
+
+def _measure(root: HopNode) -> None:
+    order = [root]
+    for node in order:
+        order.extend(node.children)
+    for node in reversed(order):
+        node.size = 1 + sum(child.size for child in node.children)

@@ -1,0 +1,152 @@
+"""Hosting: what a cell may ask while it handles one envelope, answered by Redis."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from colony.body import Body
+from colony.cell import Tables
+from colony.envelope import Envelope, digest
+from colony.errors import Fenced
+from colony.keys import Keys
+from colony.link import Link
+from colony.log import Logger, get_logger
+from colony.lua.registry import Argument, Call, bind
+from colony.schema import Schema
+from colony.store import StoreTables
+from colony.topology.model import CellSpec, ToolDeclaration
+from colony.traces import write_output
+
+
+class LiveHost:
+    """The host of one handle: one cell, one envelope, one server.
+
+    What is asked over a connection to another server than the delivery came from is refused with
+    ServerChanged, so that no answer of a lost server is ever acted on.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: Link,
+        keys: Keys,
+        spec: CellSpec,
+        directory: Path | None,
+        tools: Sequence[ToolDeclaration],
+        envelope: Envelope | None,
+        server: str | None,
+    ) -> None:
+        self.spec = spec
+        self.directory = directory
+        self.tools = tools
+        self.kept: list[bytes] = []
+        self._link = link
+        self._keys = keys
+        self._envelope = envelope
+        self._server = server
+
+    @property
+    def log(self) -> Logger:
+        """A logger that names the trace and the cell."""
+        trace = self._envelope.trace_id if self._envelope else None
+        return get_logger("colony.cell", cell=self.spec.path, trace=trace)
+
+    def tables(self, schema: Schema) -> Tables:
+        """The tables of this cell, as this envelope sees them."""
+        envelope = self._in_hand()
+        return StoreTables(
+            self._link,
+            self._keys,
+            path=self.spec.path,
+            schema=schema,
+            trace_id=envelope.trace_id,
+            envelope_id=envelope.id,
+            server=self._server,
+        )
+
+    async def recall(self, name: str) -> bytes | None:
+        """What an earlier handle of this envelope recorded under `name`."""
+        envelope = self._in_hand()
+        field = f"{envelope.id}:{name}"
+        journal = self._keys.journal(envelope.trace_id)
+        value = await self._link.command("HGET", journal, field, server=self._server)
+        return None if value is None else bytes(value)
+
+    async def record(self, name: str, value: bytes) -> bytes:
+        """Keep the first value given to `name` by a handle of this envelope, and return it."""
+        envelope = self._in_hand()
+        answer = await self._run(
+            bind(
+                "record",
+                trace=self._keys.trace(envelope.trace_id),
+                journal=self._keys.journal(envelope.trace_id),
+                field=f"{envelope.id}:{name}",
+                value=value,
+            )
+        )
+        return bytes(answer[1])
+
+    async def state(self, scope: str) -> dict[str, str]:
+        """The durable state of this cell in a scope, by leaf path."""
+        key, _ = self._state_key(scope)
+        leaves = await self._link.command("HGETALL", key, server=self._server)
+        return _leaves(leaves)
+
+    async def update_state(
+        self, scope: str, put: Mapping[str, str], remove: Sequence[str]
+    ) -> dict[str, str]:
+        """Remove the leaves at or below `remove`, put those of `put`; returns what results."""
+        key, lasting = self._state_key(scope)
+        present = await self.state(scope) if remove else {}
+        removed = [path for path in present if any(_at_or_below(path, r) for r in remove)]
+        leaves: list[Argument] = [*removed]
+        for path, text in put.items():
+            leaves += [path, text]
+        trace_id = self._in_hand().trace_id
+        answer = await self._run(
+            bind(
+                "update_state",
+                trace=self._keys.trace(trace_id),
+                belongings=self._keys.belongings(trace_id),
+                state=key,
+                lasting=int(lasting),
+                removed=len(removed),
+                leaves=leaves,
+            )
+        )
+        return _leaves(answer[1])
+
+    def keep(self, body: Body, hop: Mapping[str, JsonValue]) -> None:
+        """Keep a message as an output of its trace, when this handle is committed."""
+        self.kept.append(write_output(body, hop, self.spec.path))
+
+    def _in_hand(self) -> Envelope:
+        if self._envelope is None:
+            raise RuntimeError("a cell asks for durable things while it handles an envelope")
+        return self._envelope
+
+    def _state_key(self, scope: str) -> tuple[str, bool]:
+        """The key of a scope's state, and whether it outlives the trace."""
+        envelope = self._in_hand()
+        session = envelope.context.get("session_id")
+        if scope == "cell":
+            return self._keys.state(self.spec.path, scope, "all"), True
+        if scope == "session" and isinstance(session, str) and session:
+            return self._keys.state(self.spec.path, scope, digest(session)), True
+        return self._keys.state(self.spec.path, "trace", envelope.trace_id), False
+
+    async def _run(self, call: Call) -> Any:
+        answer = await self._link.run(call, server=self._server)
+        if answer[0] == b"fenced":
+            raise Fenced(trace_id=self._in_hand().trace_id)
+        return answer
+
+
+def _leaves(flat: Sequence[bytes]) -> dict[str, str]:
+    return {p.decode(): t.decode() for p, t in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _at_or_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root + ".")

@@ -1,0 +1,209 @@
+"""The keeper: nothing stays quiet unnoticed. Any number of keepers may race; scripts decide.
+
+A quiet trace is taken up by the topology's quiet lane, or it ends. An ended one is retired. A trace
+past its deadline is ended.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from redis.exceptions import ResponseError
+
+from colony.body import Body
+from colony.codec import decode_head, encode_body
+from colony.envelope import Head, Headers, derived_id
+from colony.errors import EnvelopeError, ServerUnavailable, TraceNotFound
+from colony.inbox import make_groups
+from colony.keys import GROUP, Keys
+from colony.link import Link
+from colony.log import get_logger
+from colony.lua.registry import bind
+from colony.planning import plan
+from colony.publication import Publication
+from colony.routing import route
+from colony.topology.model import QUIET
+from colony.traces import TRACE_KEEP_MS, Trace, Traces
+
+BATCH: Final = 64
+BLOCK_MS: Final = 1_000
+RECLAIM_IDLE_MS: Final = 10_000
+OVERDUE_S: Final = 1.0
+
+log = get_logger("colony.keeper")
+
+
+class Keeper:
+    """What is due, one guarded script each."""
+
+    def __init__(self, link: Link, keys: Keys, publication: Publication) -> None:
+        self.link = link
+        self.keys = keys
+        self.publication = publication
+        self.traces = Traces(link, keys)
+
+    async def run(self, reader: Link, consumer: str) -> None:
+        """Attend to every trace that is reported quiet, and end those overdue, until cancelled.
+
+        `reader` is used for blocking reads and for nothing else.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._for_ever(lambda: self._read(reader, consumer), pause_s=0))
+            group.create_task(self._for_ever(lambda: self._reclaim(consumer), pause_s=5.0))
+            group.create_task(self._for_ever(self._end_overdue, pause_s=OVERDUE_S))
+
+    async def attend(self, trace_id: str) -> None:
+        """Do what a trace that was reported quiet needs: revive it, end it, or retire it."""
+        try:
+            trace = await self.traces.get(trace_id)
+        except TraceNotFound:
+            return
+        if trace.live > 0:
+            return
+        if not trace.ended and not await self._revive(trace):
+            await self._end(trace)
+        await self._retire(trace_id)
+
+    async def end_overdue(self) -> list[str]:
+        """End the traces whose deadline has passed by the server's clock; returns their ids."""
+        seconds, micros = await self.link.command("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        due = await self.link.command(
+            "ZRANGE", self.keys.deadlines(), "-inf", now, "BYSCORE", "LIMIT", 0, BATCH
+        )
+        for trace_id in due:
+            try:
+                await self.traces.end(trace_id.decode(), "failed", "trace_timeout")
+            except TraceNotFound:
+                await self.link.command("ZREM", self.keys.deadlines(), trace_id)
+        return [trace_id.decode() for trace_id in due]
+
+    async def _revive(self, trace: Trace) -> bool:
+        """Send an envelope down the quiet lane; False where no edge takes it or it was used up."""
+        topology = self.publication.current
+        revival = trace.revivals + 1
+        if revival > topology.settings.quiet_revivals or not topology.edges_from(QUIET):
+            return False
+        head = _quiet_head(trace, revival, topology.settings.message_default_ttl)
+        body = encode_body(Body(messages=()))
+        made = plan(route(head, topology), body, self.keys, topology.settings)
+        if not made.published:
+            return False
+        parts: list[str | bytes | int] = []
+        for outgoing in made.published:
+            parts += [outgoing.head, outgoing.body]
+        await self.link.run(
+            bind(
+                "revive",
+                trace=self.keys.trace(trace.id),
+                log=self.keys.log(trace.id),
+                streams=[outgoing.stream for outgoing in made.published],
+                revival=revival,
+                outputs=len(made.published),
+                parts=[*parts, *made.records],
+            )
+        )
+        return True
+
+    async def _end(self, trace: Trace) -> None:
+        await self.link.run(
+            bind(
+                "end_quiet",
+                trace=self.keys.trace(trace.id),
+                open=self.keys.open_traces(),
+                ended=self.keys.ended_traces(),
+                deadlines=self.keys.deadlines(),
+                trace_id=trace.id,
+            )
+        )
+
+    async def _retire(self, trace_id: str) -> None:
+        belongings = await self.link.command("SMEMBERS", self.keys.belongings(trace_id))
+        await self.link.run(
+            bind(
+                "retire",
+                trace=self.keys.trace(trace_id),
+                ended=self.keys.ended_traces(),
+                keys=[
+                    self.keys.log(trace_id),
+                    self.keys.outputs(trace_id),
+                    self.keys.receipts(trace_id),
+                    self.keys.journal(trace_id),
+                    self.keys.attempts(trace_id),
+                    self.keys.belongings(trace_id),
+                    *belongings,
+                ],
+                keep_ms=TRACE_KEEP_MS,
+            )
+        )
+
+    async def _read(self, reader: Link, consumer: str) -> None:
+        reply = await reader.command(
+            "XREADGROUP", "GROUP", GROUP, consumer, "COUNT", BATCH, "BLOCK", BLOCK_MS,
+            "STREAMS", self.keys.quiet(), ">",
+        )  # fmt: skip
+        await self._attend_all(reply[0][1] if reply else [])
+
+    async def _reclaim(self, consumer: str) -> None:
+        reply = await self.link.command(
+            "XAUTOCLAIM", self.keys.quiet(), GROUP, consumer, RECLAIM_IDLE_MS, "0-0",
+            "COUNT", BATCH,
+        )  # fmt: skip
+        await self._attend_all(reply[1])
+
+    async def _attend_all(self, entries: Any) -> None:
+        await asyncio.gather(*(self._attend_entry(entry, fields) for entry, fields in entries))
+
+    async def _attend_entry(self, entry: bytes, fields: list[bytes] | None) -> None:
+        # Attending twice is harmless, so the entry is settled after the deed.
+        if fields:
+            await self.attend(fields[1].decode())
+        await self.link.command("XACK", self.keys.quiet(), GROUP, entry)
+        await self.link.command("XDEL", self.keys.quiet(), entry)
+
+    async def _end_overdue(self) -> None:
+        for trace_id in await self.end_overdue():
+            log.warning("trace_timeout", trace=trace_id)
+
+    async def _for_ever(self, act: Callable[[], Awaitable[None]], *, pause_s: float) -> None:
+        while True:
+            try:
+                await act()
+            except ServerUnavailable as error:
+                log.error("server_unavailable", detail=str(error))
+                await asyncio.sleep(OVERDUE_S)
+            except ResponseError as error:
+                if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
+                    raise
+                await make_groups(self.link, [self.keys.quiet()])
+            await asyncio.sleep(pause_s)
+
+
+def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
+    """The envelope of a revival: it tells where the trace began, what it has, and what died."""
+    hop: Headers = {"route": "quiet", "entry": trace.entry, "outputs": trace.outputs}
+    if trace.dead:
+        hop |= {
+            "error_code": trace.error_code,
+            "dead_target": trace.dead_target,
+            "dead_message_id": trace.dead_message_id,
+        }
+    return Head(
+        id=derived_id(trace.id, revival),
+        trace_id=trace.id,
+        target=None,
+        sender=QUIET,
+        ttl=ttl,
+        context=_last_context(trace),
+        hop=hop,
+    )
+
+
+def _last_context(trace: Trace) -> Headers:
+    for data in (trace.dead_head, trace.last):
+        if data:
+            try:
+                return decode_head(data).context
+            except EnvelopeError:
+                continue
+    return {}

@@ -1,0 +1,127 @@
+"""Keys: the only place where a Redis key is spelled.
+
+Every key of a colony starts with `colony:{NAME:P}:`. The braces are the cluster hash tag, so that
+all keys of a partition share a slot and one script can touch any of them.
+"""
+
+import re
+from dataclasses import dataclass
+
+from colony.errors import ConfigError
+
+GROUP = "colony"
+
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one partition of the colony called `name`."""
+
+    name: str = "colony"
+    partition: int = 0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                detail=f"{self.name!r} cannot name a colony: 1 to 40 of a-z, 0-9 and -"
+            )
+
+    def _key(self, *parts: str) -> str:
+        return ":".join((f"colony:{{{self.name}:{self.partition}}}", *parts))
+
+    def router(self) -> str:
+        """Stream of emissions and births, waiting to be routed."""
+        return self._key("router")
+
+    def cell(self, path: str) -> str:
+        """Stream of envelopes addressed to the cell at `path`."""
+        return self._key("cell", path)
+
+    def quiet(self) -> str:
+        """Stream of traces with no live envelope."""
+        return self._key("quiet")
+
+    def dead(self) -> str:
+        """Stream of dead letters."""
+        return self._key("dead")
+
+    def replays(self) -> str:
+        """Hash: first answer of every replay, by dead letter."""
+        return self._key("dead", "replays")
+
+    def topology(self) -> str:
+        """Hash: version, digest and document of the published topology."""
+        return self._key("topology")
+
+    def slots(self, role: str) -> str:
+        """Hash: slot of `role` to its lease."""
+        return self._key("slots", role)
+
+    def guard(self, source: str) -> str:
+        """String: what a birth with this guard answered."""
+        return self._key("guard", source)
+
+    def open_traces(self) -> str:
+        """Sorted set: traces that have not ended, by the millisecond of their birth."""
+        return self._key("traces", "open")
+
+    def ended_traces(self) -> str:
+        """Sorted set: traces that have ended and are kept, by the millisecond of their end."""
+        return self._key("traces", "ended")
+
+    def deadlines(self) -> str:
+        """Sorted set: traces by the millisecond after which they are ended."""
+        return self._key("traces", "deadlines")
+
+    def trace(self, trace_id: str) -> str:
+        """Hash: record of a trace."""
+        return self._key("trace", trace_id)
+
+    def log(self, trace_id: str) -> str:
+        """Stream: hop records of a trace."""
+        return self._key("trace", trace_id, "log")
+
+    def outputs(self, trace_id: str) -> str:
+        """List: messages kept as outputs of a trace."""
+        return self._key("trace", trace_id, "outputs")
+
+    def receipts(self, trace_id: str) -> str:
+        """Hash: receipts of the store operations of a trace."""
+        return self._key("trace", trace_id, "receipts")
+
+    def journal(self, trace_id: str) -> str:
+        """Hash: what handlers of a trace recorded, by envelope and name."""
+        return self._key("trace", trace_id, "journal")
+
+    def attempts(self, trace_id: str) -> str:
+        """Hash: handles begun of redelivered envelopes of a trace."""
+        return self._key("trace", trace_id, "attempts")
+
+    def belongings(self, trace_id: str) -> str:
+        """Set: further keys that are kept as long as the trace: its blobs, its cells' state."""
+        return self._key("trace", trace_id, "belongings")
+
+    def blob(self, blob_id: str) -> str:
+        """String: a body too large for a stream entry."""
+        return self._key("blob", blob_id)
+
+    def state(self, path: str, scope: str, scope_id: str) -> str:
+        """Hash: durable state of the cell at `path`, by leaf path."""
+        return self._key("state", path, scope, scope_id)
+
+    def store(self, path: str) -> str:
+        """Hash: definitions of the tables of the store at `path`, by name."""
+        return self._key("store", path)
+
+    def store_cells(self, path: str, table: str) -> str:
+        """Hash: values of a table, by row and column; and the number of its newest row."""
+        return self._key("store", path, table, "cells")
+
+    def store_index(self, path: str, table: str) -> str:
+        """Sorted set, lexical: rows of a table in order, and rows by column and value."""
+        return self._key("store", path, table, "index")
+
+    def store_unique(self, path: str, table: str) -> str:
+        """Hash: rows of a table by unique key."""
+        return self._key("store", path, table, "unique")

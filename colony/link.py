@@ -1,0 +1,184 @@
+"""Link: one connection to Redis that many tasks share.
+
+What is asked in the same moment leaves in one write, so concurrent callers are pipelined for free.
+A link knows which server it talks to; work that belongs to another one is refused unsent.
+Nothing is repeated behind the caller's back: a lost connection fails everything under way.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
+from colony.lua.registry import Argument, Call
+
+MIN_VERSION = (7, 0)
+CONNECT_TIMEOUT_S = 5.0
+
+# Errors of the server's state, not of the command: the same command may be sent again.
+_PASSING = frozenset(
+    "OOM LOADING READONLY NOREPLICAS MISCONF MASTERDOWN BUSY CLUSTERDOWN TRYAGAIN".split()
+)
+
+
+class Link:
+    """A connection to the server at `url`, opened when it is first used and again after a loss."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.server: str | None = None
+        self._connection: AbstractConnection | None = None
+        self._opening = asyncio.Lock()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._outgoing: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def run(self, call: Call, *, server: str | None = None) -> Any:
+        """The answer of a script, sent by its hash, and by its text where the server lacks it.
+
+        With `server`, raises ServerChanged and sends nothing if that is not the server talked to.
+        """
+        tail = (len(call.keys), *call.keys, *call.arguments)
+        try:
+            return await self.command("EVALSHA", call.script.sha, *tail, server=server)
+        except NoScriptError:
+            return await self.command("EVAL", call.script.source, *tail, server=server)
+
+    async def command(self, *parts: Argument, server: str | None = None) -> Any:
+        """The answer of one command, strings as bytes.
+
+        Raises ServerUnavailable where the server cannot answer or forbids writes for now, and
+        redis-py's ResponseError where the command is wrong.
+        """
+        await self.open()
+        if server is not None and server != self.server:
+            raise ServerChanged(expected=server, found=self.server)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._outgoing.append(_pack(parts))
+        self._wake.set()
+        reply = await answer
+        if isinstance(reply, RedisError):
+            raise _translate(reply)
+        return reply
+
+    async def open(self) -> str:
+        """Connect where there is no connection, and return the id of the server's process."""
+        if self._connection is None:
+            async with self._opening:
+                if self._connection is None:
+                    await self._connect()
+        if self.server is None:
+            raise ServerUnavailable(detail="the connection was lost")
+        return self.server
+
+    async def close(self) -> None:
+        """Close the connection; whatever is under way fails with ServerUnavailable."""
+        tasks, self._tasks = self._tasks, ()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lose("the link was closed")
+
+    async def _connect(self) -> None:
+        options: dict[str, Any] = dict(parse_url(self.url))
+        kind: type[AbstractConnection] = options.pop("connection_class", Connection)
+        # A timeout of ours would cut blocking reads short and repeat them unasked.
+        connection = kind(
+            **options,
+            socket_timeout=None,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            protocol=2,
+        )
+        try:
+            await connection.connect_check_health(check_health=False, retry_socket_connect=False)
+            await connection.send_command("INFO", "server")
+            info = await connection.read_response(disable_decoding=True)
+        except AuthenticationError as error:
+            await connection.disconnect(nowait=True)
+            raise ServerUnfit(detail=str(error)) from error
+        except (TimeoutError, RedisError, OSError) as error:
+            await connection.disconnect(nowait=True)
+            raise ServerUnavailable(detail=str(error)) from error
+        self.server = _fields(info)["run_id"]
+        self._connection = connection
+        self._tasks = (
+            asyncio.create_task(self._write(connection), name="link-write"),
+            asyncio.create_task(self._read(connection), name="link-read"),
+        )
+
+    async def _write(self, connection: AbstractConnection) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._outgoing = self._outgoing, []
+            try:
+                await connection.send_packed_command(b"".join(batch), check_health=False)
+            except (RedisError, OSError) as error:
+                await self._lose(str(error))
+                return
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        while True:
+            try:
+                reply = await connection.read_response(disable_decoding=True)
+            except ResponseError as error:
+                reply = error
+            except (RedisError, OSError) as error:
+                await self._lose(str(error))
+                return
+            answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_result(reply)
+
+    async def _lose(self, detail: str) -> None:
+        connection, self._connection, self.server = self._connection, None, None
+        failed, self._waiting, self._outgoing = self._waiting, deque(), []
+        for answer in failed:
+            if not answer.done():
+                answer.set_exception(ServerUnavailable(detail=detail))
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+        self._tasks = ()
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+
+async def check_server(link: Link) -> None:
+    """Returns if the server can carry a colony; raises ServerUnfit with the reason otherwise."""
+    info = _fields(await link.command("INFO", "everything"))
+    version = info.get("valkey_version") or info["redis_version"]
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
+        raise ServerUnfit(detail=f"the server is {version}; 7.0 or newer is needed")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise ServerUnfit(
+            detail=f"maxmemory-policy is {policy}; it would evict work: set it to noeviction"
+        )
+
+
+def _pack(parts: tuple[Argument, ...]) -> bytes:
+    packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
+    return packed
+
+
+def _translate(error: RedisError) -> Exception:
+    # redis-py takes the word off the text of the errors it has a class for.
+    word = getattr(error, "status_code", None) or str(error).split(" ", 1)[0]
+    if word in _PASSING or isinstance(error, (RedisConnectionError, RedisTimeoutError)):
+        return ServerUnavailable(detail=str(error))
+    return error
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    lines = (line for line in info.decode().splitlines() if ":" in line)
+    return dict(line.split(":", 1) for line in lines)

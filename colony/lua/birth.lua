@@ -1,0 +1,63 @@
+#!lua
+-- birth: open a trace with its first envelope, once per guard.
+--
+-- KEYS
+--   1   guard       what the first birth under this guard answered
+--   2   trace       record of the trace to open
+--   3   open        traces that have not ended
+--   4   deadlines   traces by deadline
+--   5   stream      where the first envelope goes
+-- ARGV
+--   1   trace_id    id of the trace, which is that of its first envelope
+--   2   digest      of the request, so that no guard serves two different ones
+--   3   keep_ms     how long the guard is remembered; 0 where the trace itself is the guard
+--   4   head        of the first envelope
+--   5   body        of the first envelope
+--   6   entry       target of the first envelope
+--   7   session     session the trace belongs to, or empty
+--   8   timeout_ms  after which the trace is ended; 0 for never
+--   9   replayed    dead letter that the trace replays, or empty
+-- RETURNS
+--   born <id>       the trace is open with one live envelope
+--   repeated <id>   born before under this guard; nothing is written
+--   conflict <id>   born before under this guard for another request; nothing is written
+-- REPEATS
+--   safe: the guard, or the trace, remembers that it was born
+local guard, trace, open, deadlines, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, digest, keep_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local head, body, entry = ARGV[4], ARGV[5], ARGV[6]
+local session, timeout_ms, replayed = ARGV[7], tonumber(ARGV[8]), ARGV[9]
+
+local function holds(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+if not (keep_ms and timeout_ms and replayed) or #ARGV ~= 9 then
+  return redis.error_reply('ERR birth: wrong arguments')
+end
+if not (holds(guard, 'hash') and holds(trace, 'hash') and holds(open, 'zset')
+    and holds(deadlines, 'zset') and holds(stream, 'stream')) then
+  return redis.error_reply('ERR birth: a key holds something else')
+end
+
+local before = redis.call('HMGET', guard, 'trace', 'digest')
+if before[1] then
+  return { before[2] == digest and 'repeated' or 'conflict', before[1] }
+end
+if redis.call('EXISTS', trace) == 1 then
+  return { 'repeated', id }
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if keep_ms > 0 then
+  redis.call('HSET', guard, 'trace', id, 'digest', digest)
+  redis.call('PEXPIRE', guard, keep_ms)
+end
+redis.call('HSET', trace, 'state', 'open', 'live', 1, 'created_at', now, 'entry', entry,
+  'session', session, 'replayed_from', replayed, 'outputs', 0, 'dead', 0, 'revivals', 0)
+if timeout_ms > 0 then
+  redis.call('ZADD', deadlines, now + timeout_ms, id)
+end
+redis.call('ZADD', open, now, id)
+redis.call('XADD', stream, '*', 'head', head, 'body', body)
+return { 'born', id }

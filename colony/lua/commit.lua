@@ -1,0 +1,118 @@
+#!lua flags=allow-oom
+-- commit: settle deliveries and publish what came of each, all or nothing, once.
+--
+-- KEYS
+--   1   quiet      stream of traces with no live envelope
+--   2   dead       dead letters
+--   3+  keys       per step: source, trace, log, outputs, belongings, streams, blobs
+-- ARGV
+--   1   group      consumer group that reads the sources
+--   2   steps      how many deliveries
+--   3+  parts      per step: entry, trace_id, head; then five lists, each behind its length:
+--                  published (head, body), records, letters (code, target, message_id, facts,
+--                  head, body), kept, blobs
+-- RETURNS
+--   committed <n>  settled and published; the trace has n live envelopes
+--   stale          settled before; nothing is written
+--   fenced         the trace ended cancelled or failed, or is gone; settled, the rest dropped
+--   blob_lost      a blob is gone; nothing is written
+-- REPEATS
+--   safe: a settled entry cannot be settled again
+local quiet, dead, group, count = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+local kinds, key_at, part_at, sound = {}, 2, 2, count ~= nil
+
+local function key(kind)
+  key_at = key_at + 1
+  local name = KEYS[key_at]
+  if name == nil then sound = false return false end
+  kinds[name] = kinds[name] or redis.call('TYPE', name).ok
+  if kinds[name] ~= kind and kinds[name] ~= 'none' then sound = false end
+  return name
+end
+local function part()
+  part_at = part_at + 1
+  if ARGV[part_at] == nil then sound = false end
+  return ARGV[part_at]
+end
+local function list(width, kind)
+  local found, length = {}, tonumber(part())
+  if length == nil then sound = false return found end
+  for row = 1, length do
+    local fields = { to = kind and key(kind) }
+    for column = 1, width do fields[column] = part() end
+    if not sound then return found end
+    found[row] = fields
+  end
+  return found
+end
+
+local steps = {}
+for n = 1, sound and count or 0 do
+  local step = { source = key('stream'), trace = key('hash'), log = key('stream'),
+    outputs = key('list'), belongings = key('set'), entry = part(), id = part(), head = part(),
+    published = list(2, 'stream'), records = list(1), letters = list(6), kept = list(1),
+    blobs = list(0, 'string') }
+  if not sound then break end
+  local live = redis.call('HGET', step.trace, 'live')
+  sound = (not live or tonumber(live) ~= nil) and string.match(step.entry, '^%d+%-%d+$') ~= nil
+  steps[n] = step
+end
+local function stream(name)
+  local found = redis.call('TYPE', name).ok
+  return found == 'stream' or found == 'none'
+end
+if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (stream(quiet) and stream(dead)) then
+  return redis.error_reply('ERR commit: wrong arguments, or a key holds something else')
+end
+
+local function count_down(step, state, by)
+  local live = redis.call('HINCRBY', step.trace, 'live', by)
+  if live == 0 then
+    if state == 'open' then
+      redis.call('HSET', step.trace, 'state', 'quiet', 'last', step.head)
+    end
+    redis.call('XADD', quiet, '*', 'trace', step.id)
+  end
+  return live
+end
+
+local function apply(step)
+  for _, blob in ipairs(step.blobs) do
+    if redis.call('EXISTS', blob.to) == 0 then return { 'blob_lost' } end
+  end
+  redis.call('XACK', step.source, group, step.entry)
+  if redis.call('XDEL', step.source, step.entry) == 0 then return { 'stale' } end
+  local record = redis.call('HMGET', step.trace, 'state', 'cause')
+  local state, cause = record[1], record[2]
+  if not state then return { 'fenced' } end
+  if state == 'ended' and cause ~= 'completed' then
+    count_down(step, state, -1)
+    return { 'fenced' }
+  end
+  for _, out in ipairs(step.published) do
+    redis.call('XADD', out.to, '*', 'head', out[1], 'body', out[2])
+  end
+  for _, record in ipairs(step.records) do
+    redis.call('XADD', step.log, '*', 'record', record[1])
+  end
+  for _, l in ipairs(step.letters) do
+    redis.call('XADD', dead, '*', 'trace', step.id, 'code', l[1], 'target', l[2], 'message', l[3],
+      'facts', l[4], 'head', l[5], 'body', l[6])
+    redis.call('HINCRBY', step.trace, 'dead', 1)
+    redis.call('HSET', step.trace, 'error_code', l[1], 'dead_target', l[2],
+      'dead_message_id', l[3], 'dead_head', l[5])
+  end
+  for _, kept in ipairs(step.kept) do
+    redis.call('RPUSH', step.outputs, kept[1])
+    redis.call('HINCRBY', step.trace, 'outputs', 1)
+  end
+  for _, blob in ipairs(step.blobs) do
+    redis.call('PERSIST', blob.to)
+    redis.call('SADD', step.belongings, blob.to)
+  end
+  return { 'committed', count_down(step, state, #step.published - 1) }
+end
+
+local answers = {}
+for n, step in ipairs(steps) do answers[n] = apply(step) end
+return answers

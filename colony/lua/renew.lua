@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- renew: keep deliveries in hand from being reclaimed, as far as they are still held.
+--
+-- KEYS
+--   1   slots          leases of the holder's role
+--   2   source         stream the deliveries were read from
+-- ARGV
+--   1   slot           of the holder
+--   2   token          of the holder
+--   3   group          consumer group that reads the source
+--   4   consumer       name of the holder
+--   5+  entries        entry ids of the deliveries
+-- RETURNS
+--   renewed <entries>  those that are still held; their idle time starts anew
+--   lost               the slot has another holder; nothing is written
+-- REPEATS
+--   safe: an idle time starts anew
+local slots, source = KEYS[1], KEYS[2]
+local slot, token, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local kind, kept = redis.call('TYPE', source).ok, redis.call('TYPE', slots).ok
+local sound = #ARGV > 4 and (kind == 'stream' or kind == 'none') and (kept == 'hash' or kept == 'none')
+for n = 5, #ARGV do
+  sound = sound and string.match(ARGV[n], '^%d+%-%d+$')
+end
+if not sound then
+  return redis.error_reply('ERR renew: wrong arguments, or a key holds something else')
+end
+local lease = redis.call('HGET', slots, slot)
+if not lease or string.sub(lease, 1, #token + 1) ~= token .. ' ' then
+  return { 'lost' }
+end
+local held = {}
+if kind == 'stream' and #redis.call('XINFO', 'GROUPS', source) > 0 then
+  for n = 5, #ARGV do
+    -- An XCLAIM that did not look first would take the entry back from whoever reclaimed it.
+    if #redis.call('XPENDING', source, group, ARGV[n], ARGV[n], 1, consumer) == 1 then
+      redis.call('XCLAIM', source, group, consumer, 0, ARGV[n], 'JUSTID')
+      held[#held + 1] = ARGV[n]
+    end
+  end
+end
+return { 'renewed', held }

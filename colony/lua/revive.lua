@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- revive: take a quiet trace up again with the envelopes of its quiet lane.
+--
+-- KEYS
+--   1   trace      record of the trace
+--   2   log        hop records of the trace
+--   3+  streams    stream of each envelope
+-- ARGV
+--   1   revival    number of this revival, from 1
+--   2   outputs    how many envelopes
+--   3+  parts      head and body of each envelope, then hop records
+-- RETURNS
+--   revived <n>    the trace is open with n live envelopes
+--   stale          it is not quiet any more, or was revived before; nothing is written
+-- REPEATS
+--   safe: a revival's number is used once
+local trace, log = KEYS[1], KEYS[2]
+local revival, outputs = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local function holds(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+local sound = revival and outputs and #KEYS == 2 + outputs and #ARGV >= 2 + 2 * outputs
+sound = sound and outputs > 0 and holds(trace, 'hash') and holds(log, 'stream')
+for n = 3, #KEYS do
+  sound = sound and holds(KEYS[n], 'stream')
+end
+if not sound then
+  return redis.error_reply('ERR revive: wrong arguments, or a key holds something else')
+end
+local record = redis.call('HMGET', trace, 'state', 'live', 'revivals')
+if record[1] ~= 'quiet' or record[2] ~= '0' or tonumber(record[3]) ~= revival - 1 then
+  return { 'stale' }
+end
+redis.call('HSET', trace, 'state', 'open', 'live', outputs, 'revivals', revival)
+for n = 1, outputs do
+  redis.call('XADD', KEYS[2 + n], '*', 'head', ARGV[1 + 2 * n], 'body', ARGV[2 + 2 * n])
+end
+for n = 3 + 2 * outputs, #ARGV do
+  redis.call('XADD', log, '*', 'record', ARGV[n])
+end
+return { 'revived', outputs }

@@ -1,0 +1,109 @@
+#!lua flags=allow-oom
+-- store_upsert: add a row, or lay it over the row that has its unique key.
+--
+-- KEYS
+--   1   trace        record of the trace that asks
+--   2   receipts     receipts of the trace's store operations
+--   3   catalogue    definitions of the store's tables
+--   4   cells        values of the table, by row and column
+--   5   index        rows in order, and rows by column and value: one lexical set
+--   6   unique       rows by unique key
+-- ARGV
+--   1   operation    envelope and ordinal of the operation
+--   2   digest       of the operation
+--   3   name         of the table
+--   4   definition   of the table, as the caller knows it
+--   5   packed       text of each value by column, and which column becomes NULL
+--   6   nth          the unique key by which the row is found
+-- RETURNS
+--   inserted 1       the row is added
+--   updated 1        the row that was there has the values
+--   taken <n>        another row has the nth unique key; only the receipt is written
+--   unmade           the table is defined otherwise, or not at all; nothing is written
+--   receipt_conflict the operation was done with other content; nothing is written
+--   fenced           the trace ended cancelled or failed, or is gone; nothing is written
+-- REPEATS
+--   safe: the receipt gives the first answer
+local trace, receipts, catalogue = KEYS[1], KEYS[2], KEYS[3]
+local cells, index, unique = KEYS[4], KEYS[5], KEYS[6]
+local operation, digest, name, definition = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local nth = tonumber(ARGV[6])
+
+local function holds(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+if #ARGV ~= 6 or not nth
+    or not (holds(trace, 'hash') and holds(receipts, 'hash') and holds(unique, 'hash')
+    and holds(catalogue, 'hash') and holds(cells, 'hash') and holds(index, 'zset')) then
+  return redis.error_reply('ERR store_upsert: wrong arguments, or a key holds something else')
+end
+local record = redis.call('HMGET', trace, 'state', 'cause')
+if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+  return { 'fenced' }
+end
+local receipt = redis.call('HGET', receipts, operation)
+if receipt then
+  local first, token, count = string.match(receipt, '^(%S+) (%S+) (%S+)$')
+  if first ~= digest then return { 'receipt_conflict' } end
+  return { token, count }
+end
+if redis.call('HGET', catalogue, name) ~= definition then return { 'unmade' } end
+
+local defined, given = cmsgpack.unpack(definition), cmsgpack.unpack(ARGV[5])
+local row, before, claims, released = given.row, {}, {}, {}
+local function claim(n, columns, values)
+  local key = tostring(n)
+  for _, column in ipairs(columns) do
+    if not values[column] then return nil end
+    key = key .. ':' .. #values[column] .. ':' .. values[column]
+  end
+  return key
+end
+local function entry(column, value, id)
+  -- A long value is found by its hash: what is found is compared in full anyway.
+  if #value > 40 then value = redis.sha1hex(value) end
+  return column .. '\0' .. value .. '\0' .. id
+end
+local function answer(given)
+  local token, count = given[1], tostring(given[2])
+  redis.call('HSET', receipts, operation, digest .. ' ' .. token .. ' ' .. count)
+  return { token, count }
+end
+
+local id = redis.call('HGET', unique, claim(nth, defined.unique[nth], row))
+local known = id
+if known then
+  local kept = {}
+  for _, name in ipairs(given.null) do kept[name] = false end
+  for _, column in ipairs(defined.columns) do
+    local name = column[1]
+    before[name] = redis.call('HGET', cells, id .. ':' .. name) or nil
+    if row[name] == nil and kept[name] == nil then row[name] = before[name] end
+  end
+end
+for n, columns in ipairs(defined.unique) do
+  local key, old = claim(n, columns, row), claim(n, columns, before)
+  if key and key ~= old and redis.call('HEXISTS', unique, key) == 1 then
+    return answer({ 'taken', n })
+  end
+  claims[#claims + 1] = key
+  released[#released + 1] = old
+end
+local seq = tonumber(redis.call('HGET', cells, 'seq') or '0')
+if not known then
+  local now = redis.call('TIME')
+  id = string.format('%016d', seq + 1)
+  redis.call('HSET', cells, 'seq', id)
+  redis.call('HSET', cells, id .. ':', now[1] .. string.format('%03d', math.floor(now[2] / 1000)))
+  redis.call('ZADD', index, 0, '\0\0' .. id)
+end
+for _, key in ipairs(released) do redis.call('HDEL', unique, key) end
+for _, column in ipairs(defined.index) do
+  if before[column] then redis.call('ZREM', index, entry(column, before[column], id)) end
+  if row[column] then redis.call('ZADD', index, 0, entry(column, row[column], id)) end
+end
+for column in pairs(before) do redis.call('HDEL', cells, id .. ':' .. column) end
+for column, value in pairs(row) do redis.call('HSET', cells, id .. ':' .. column, value) end
+for _, key in ipairs(claims) do redis.call('HSET', unique, key, id) end
+return answer(known and { 'updated', 1 } or { 'inserted', 1 })

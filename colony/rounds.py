@@ -1,0 +1,172 @@
+"""Rounds: the tool rounds of a store that nobody has claimed yet, read from its threads.
+
+A thread is a table with the columns turn_id, iter, role, turn and fired. A round is open while the
+row of the assistant's calls has `fired` 0. Nothing here changes a row.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from pydantic import JsonValue
+
+from colony.keys import Keys
+from colony.link import Link
+from colony.lua.registry import bind
+from colony.schema import ANSWERS, EXPECTS, Table
+from colony.selection import StoredRow, pack, pack_selection, unpack_rows
+
+_THREAD = frozenset(("turn_id", "iter", "role", "turn", "fired"))
+# Where a script keeps the millisecond in which a row was added.
+_ADDED = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round that waits for the results `missing`.
+
+    `key` holds what tells it from other rounds: turn_id, iter, and batch where threads have it.
+    `received` may hold ids that nobody expects. `age_ms` counts from the assistant's row, by the
+    server's clock.
+    """
+
+    store: str
+    table: str
+    key: Mapping[str, JsonValue]
+    expected: tuple[str, ...]
+    received: tuple[str, ...]
+    missing: tuple[str, ...]
+    age_ms: int
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The round as a JSON object."""
+        return {
+            "store": self.store,
+            "table": self.table,
+            **self.key,
+            "expected": [*self.expected],
+            "received": [*self.received],
+            "missing": [*self.missing],
+            "age_ms": self.age_ms,
+        }
+
+
+class Rounds:
+    """The open rounds of the stores at some paths."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    async def open(self, stores: Iterable[str], *, turn_id: str | None = None) -> list[Round]:
+        """The open rounds of these stores, the oldest first; of one question where it is named."""
+        seconds, micros = await self._link.command("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        found = await asyncio.gather(*(self._of_store(path, turn_id, now_ms) for path in stores))
+        return sorted((r for rounds in found for r in rounds), key=lambda r: -r.age_ms)
+
+    async def _of_store(self, path: str, turn_id: str | None, now_ms: int) -> list[Round]:
+        flat = await self._link.command("HGETALL", self._keys.store(path))
+        tables = {
+            name.decode(): Table.from_definition(definition)
+            for name, definition in zip(flat[::2], flat[1::2], strict=True)
+        }
+        threads = {name: t for name, t in tables.items() if t.columns.keys() >= _THREAD}
+        found = await asyncio.gather(
+            *(_Thread(self._link, self._keys, path, *t).rounds(turn_id, now_ms)
+              for t in threads.items())
+        )  # fmt: skip
+        return [round_ for rounds in found for round_ in rounds]
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    link: Link
+    keys: Keys
+    store: str
+    name: str
+    table: Table
+
+    async def rounds(self, turn_id: str | None, now_ms: int) -> list[Round]:
+        where: dict[str, JsonValue] = {"role": "assistant", "fired": 0}
+        if turn_id is not None:
+            where["turn_id"] = turn_id
+        rows = await self._rows(where)
+        return [*await asyncio.gather(*(self._round(row, now_ms) for row in rows))]
+
+    async def _round(self, assistant: StoredRow, now_ms: int) -> Round:
+        columns = [c for c in ("turn_id", "iter", "batch") if c in self.table.columns]
+        key = assistant.values(self.table, columns)
+        where: dict[str, JsonValue] = {
+            c: {"is_null": True} if v is None else v for c, v in key.items()
+        }
+        rows = await self._rows(where)
+        expected, received = _settled(rows)
+        if not expected:
+            by_role = [(self.table.value("role", row.text("role")), row) for row in rows]
+            expected = _ids(self._turns(row for role, row in by_role if role == "assistant"))
+            received = _ids(self._turns(row for role, row in by_role if role == "tool"))
+        return Round(
+            store=self.store,
+            table=self.name,
+            key=key,
+            expected=expected,
+            received=received,
+            missing=tuple(call for call in expected if call not in received),
+            age_ms=max(0, now_ms - int(assistant.texts[_ADDED] or now_ms)),
+        )
+
+    def _turns(self, rows: Iterable[StoredRow]) -> Iterator[JsonValue]:
+        for row in rows:
+            turn = self.table.value("turn", row.text("turn"))
+            yield _parsed(turn) if isinstance(turn, str) else turn
+
+    async def _rows(self, where: Mapping[str, JsonValue]) -> list[StoredRow]:
+        columns = [*self.table.columns, EXPECTS, ANSWERS, _ADDED]
+        answer: Sequence[Any] = await self.link.run(
+            bind(
+                "store_select",
+                catalogue=self.keys.store(self.store),
+                cells=self.keys.store_cells(self.store, self.name),
+                index=self.keys.store_index(self.store, self.name),
+                name=self.name,
+                definition=self.table.definition,
+                conditions=pack_selection(self.table, where),
+                columns=pack(columns),
+                limit=0,
+            )
+        )
+        # A table that was changed a moment ago is read the next time.
+        return unpack_rows(columns, answer[2:]) if answer[0] == b"rows" else []
+
+
+def _settled(rows: Iterable[StoredRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What `settle` was told of a round: the ids it expects and those that were answered."""
+    expects: dict[str, None] = {}
+    answers: dict[str, None] = {}
+    for row in rows:
+        expects |= dict.fromkeys(msgpack.unpackb(row.texts[EXPECTS] or b"\x90"))
+        answers |= dict.fromkeys(msgpack.unpackb(row.texts[ANSWERS] or b"\x90"))
+    return tuple(expects), tuple(answers)
+
+
+def _ids(turns: Iterable[JsonValue]) -> tuple[str, ...]:
+    """The ids of the calls and results in turns, each an entry or a list of entries."""
+    ids: dict[str, None] = {}
+    for turn in turns:
+        for entry in turn if isinstance(turn, list) else [turn]:
+            call = entry.get("id") if isinstance(entry, dict) else None
+            if isinstance(call, str):
+                ids[call] = None
+    return tuple(ids)
+
+
+def _parsed(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value

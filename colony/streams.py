@@ -1,0 +1,196 @@
+"""Streams: how envelopes travel.
+
+An entry is delivered at least once and committed at most once; `commit` is the only way to settle
+one whose head can be read. A step is all that comes of one delivery.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from colony.blobs import Blobs
+from colony.codec import encode_head, pack
+from colony.dead_letters import facts_of
+from colony.envelope import DeadLetter, Head
+from colony.keys import GROUP, Keys
+from colony.link import Link
+from colony.lua.registry import Argument, bind
+
+MAX_BATCH: Final = 64
+MAX_BATCH_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An envelope in a consumer's hands: where it was read, from which server, and what it holds.
+
+    `redelivered` tells that somebody held it before. Two deliveries of one entry are equal.
+    """
+
+    source: str
+    entry: str
+    server: str
+    head: Head = field(compare=False)
+    body: bytes = field(compare=False)
+    redelivered: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A delivery whose head cannot be read."""
+
+    source: str
+    entry: str
+    server: str
+    head: bytes
+    body: bytes
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An envelope to be published: the stream it goes to, its head, its body as msgpack."""
+
+    stream: str
+    head: bytes
+    body: bytes
+
+
+@dataclass(slots=True)
+class Step:
+    """What came of one delivery, to be committed as one."""
+
+    delivery: Delivery
+    published: list[Outgoing] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+    kept: list[bytes] = field(default_factory=list)
+
+    def size(self) -> int:
+        """About how many bytes a commit of this step sends."""
+        published = sum(len(out.head) + len(out.body) for out in self.published)
+        letters = sum(len(letter.body) for letter in self.letters)
+        return published + letters + sum(map(len, self.records)) + sum(map(len, self.kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a commit of one step ended: `committed`, `stale`, `fenced` or `blob_lost`."""
+
+    token: str
+    live: int | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the delivery is off its stream, by this commit or an earlier one."""
+        return self.token != "blob_lost"
+
+
+class Streams:
+    """The streams of one partition, written through one link."""
+
+    def __init__(self, link: Link, keys: Keys, blobs: Blobs) -> None:
+        self.link = link
+        self.keys = keys
+        self.blobs = blobs
+
+    async def commit(self, steps: Sequence[Step]) -> list[Outcome]:
+        """Settle each step's delivery and publish what came of it, each all or nothing, once.
+
+        All steps must come from one server; raises ServerChanged and writes nothing if that is not
+        the one this link talks to. Bodies above the inline limit are put under blob keys first.
+        """
+        if not steps:
+            return []
+        keys: list[Argument] = []
+        parts: list[Argument] = []
+        for step in steps:
+            await self._lay_out(step, keys, parts)
+        call = bind(
+            "commit",
+            quiet=self.keys.quiet(),
+            dead=self.keys.dead(),
+            keys=keys,
+            group=GROUP,
+            steps=len(steps),
+            parts=parts,
+        )
+        answers = await self.link.run(call, server=steps[0].delivery.server)
+        return [_outcome(answer) for answer in answers]
+
+    async def bury(self, broken: Broken, *, target: str) -> None:
+        """Settle a delivery whose head cannot be read; its bytes become a dead letter."""
+        letter = DeadLetter(
+            code=broken.code,
+            detail=broken.detail,
+            sender="",
+            original_target=target,
+            resolved_target=target,
+            head=None,
+            body=broken.body,
+        )
+        call = bind(
+            "bury",
+            source=broken.source,
+            dead=self.keys.dead(),
+            group=GROUP,
+            entry=broken.entry,
+            code=broken.code,
+            target=target,
+            facts=facts_of(letter),
+            head=broken.head,
+            body=broken.body,
+        )
+        await self.link.run(call, server=broken.server)
+
+    async def hand_back(self, deliveries: Iterable[Delivery], *, consumer: str) -> None:
+        """Let anybody take up at once what is in hand here and was not handled."""
+        for delivery in deliveries:
+            await self.link.command(
+                "XCLAIM", delivery.source, GROUP, consumer, 0, delivery.entry,
+                "IDLE", _LONG_IDLE_MS, "JUSTID", server=delivery.server,
+            )  # fmt: skip
+
+    async def _lay_out(self, step: Step, keys: list[Argument], parts: list[Argument]) -> None:
+        trace = step.delivery.head.trace_id
+        published = [await self.blobs.offload(out.body, trace) for out in step.published]
+        # What a letter keeps is its own copy: a blob may expire before it does.
+        letters = [(letter, await self.blobs.inline(letter.body)) for letter in step.letters]
+        keys += [
+            step.delivery.source,
+            self.keys.trace(trace),
+            self.keys.log(trace),
+            self.keys.outputs(trace),
+            self.keys.belongings(trace),
+            *(out.stream for out in step.published),
+        ]
+        parts += [step.delivery.entry, trace, encode_head(step.delivery.head)]
+        parts.append(len(step.published))
+        for out, (body, _) in zip(step.published, published, strict=True):
+            parts += [out.head, body]
+        parts += [len(step.records), *step.records, len(step.letters)]
+        for letter, body in letters:
+            parts += [*_letter_fields(letter), body]
+        blobs = [blob for _, blob in published if blob is not None]
+        parts += [len(step.kept), *step.kept, len(blobs)]
+        keys += [self.keys.blob(blob) for blob in blobs]
+
+
+_LONG_IDLE_MS: Final = 24 * 60 * 60 * 1000
+
+
+def _letter_fields(letter: DeadLetter) -> list[Argument]:
+    head = letter.head
+    return [
+        letter.code,
+        letter.resolved_target or "",
+        head.id if head else "",
+        facts_of(letter),
+        encode_head(head) if head else pack(None),
+    ]
+
+
+def _outcome(answer: Any) -> Outcome:
+    token = answer[0].decode()
+    return Outcome(token, answer[1] if len(answer) > 1 else None)

@@ -1,0 +1,1 @@
+"""What tests of colonies are made of: servers, harness, recording host."""

@@ -1,0 +1,142 @@
+"""A recording host: everything a cell asks for, kept in memory where a test can read it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import structlog
+from pydantic import JsonValue
+from structlog.testing import LogCapture
+
+from colony.body import Body
+from colony.cell import Tables
+from colony.errors import CellError
+from colony.log import Logger
+from colony.schema import Schema
+from colony.topology.model import CellSettings, CellSpec, Contract, Isolation, ToolDeclaration
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A message that a cell kept as an output of its trace."""
+
+    body: Body
+    hop: Mapping[str, JsonValue]
+
+
+class RecordingHost:
+    """A `colony.cell.Host` for one envelope, without Redis.
+
+    `kept`, `journal`, `states` and `logged` hold what the cell did. Handle the same envelope again
+    with the same host to see what a redelivery does; `next_envelope` gives the host of another one.
+    """
+
+    def __init__(
+        self,
+        spec: CellSpec,
+        *,
+        directory: Path | None = None,
+        tools: Sequence[ToolDeclaration] = (),
+        tables: Tables | None = None,
+    ) -> None:
+        self._spec = spec
+        self._directory = directory
+        self._tools = tuple(tools)
+        self._tables = tables
+        self.kept: list[Kept] = []
+        self.journal: dict[str, bytes] = {}
+        self.states: dict[str, dict[str, str]] = {}
+        capture = LogCapture()
+        self.logged: Sequence[Mapping[str, object]] = capture.entries
+        self._log: Logger = structlog.wrap_logger(
+            logging.Logger("cell"),
+            processors=[capture],
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        cell_type: str,
+        params: Mapping[str, JsonValue] | None = None,
+        *,
+        contract: Contract | None = None,
+        isolation: Isolation | None = None,
+        files: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        tools: Sequence[ToolDeclaration] = (),
+        tables: Tables | None = None,
+    ) -> Self:
+        """The host of a cell `/cell` of this type."""
+        spec = CellSpec(
+            path="/cell",
+            cell=CellSettings(type=cell_type, isolation=isolation),
+            params=dict(params or {}),
+            contract=contract,
+            files=dict(files or {}),
+        )
+        return cls(spec, directory=directory, tools=tools, tables=tables)
+
+    def next_envelope(self) -> Self:
+        """The host of the next envelope of the same cell: its state, and a journal of its own."""
+        host = type(self)(
+            self._spec, directory=self._directory, tools=self._tools, tables=self._tables
+        )
+        host.states = self.states
+        return host
+
+    @property
+    def spec(self) -> CellSpec:
+        """The cell under test."""
+        return self._spec
+
+    @property
+    def directory(self) -> Path | None:
+        """The folder the test gave."""
+        return self._directory
+
+    @property
+    def log(self) -> Logger:
+        """A logger whose lines end up in `logged`, as fields: `event`, `log_level`, others."""
+        return self._log
+
+    @property
+    def tools(self) -> Sequence[ToolDeclaration]:
+        """The tools the test gave."""
+        return self._tools
+
+    def tables(self, schema: Schema) -> Tables:
+        """The tables the test gave; raises CellError where it gave none."""
+        if self._tables is None:
+            raise CellError(detail=f"{self._spec.path} asks for tables and this host has none")
+        return self._tables
+
+    async def recall(self, name: str) -> bytes | None:
+        """What was recorded under `name`."""
+        return self.journal.get(name)
+
+    async def record(self, name: str, value: bytes) -> bytes:
+        """The first value recorded under `name`."""
+        return self.journal.setdefault(name, value)
+
+    async def state(self, scope: str) -> dict[str, str]:
+        """The state in `scope`; every scope is one for this host."""
+        return dict(self.states.get(scope, {}))
+
+    async def update_state(
+        self, scope: str, put: Mapping[str, str], remove: Sequence[str]
+    ) -> dict[str, str]:
+        """The state in `scope` without the leaves at or below `remove` and with those of `put`."""
+        left = {
+            path: text
+            for path, text in self.states.get(scope, {}).items()
+            if not any(path == gone or path.startswith(f"{gone}.") for gone in remove)
+        }
+        self.states[scope] = {**left, **put}
+        return dict(self.states[scope])
+
+    def keep(self, body: Body, hop: Mapping[str, JsonValue]) -> None:
+        """The message is in `kept`."""
+        self.kept.append(Kept(body, dict(hop)))

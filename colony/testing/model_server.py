@@ -1,0 +1,168 @@
+"""A model server: OpenAI-compatible chat completions over HTTP that plays a script.
+
+It is strict where lenient servers hide mistakes: a thread in which an assistant message with tool
+calls is not followed at once by exactly one result for each of them is refused with 400, and a
+refused request uses up nothing of the script.
+"""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from pydantic import JsonValue
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from colony.testing.threads import problem
+
+Answer = Mapping[str, JsonValue]
+Script = Sequence[Answer] | Callable[["ModelRequest"], Answer]
+
+START_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One request as it arrived; header names are in lower case."""
+
+    headers: Mapping[str, str]
+    body: Mapping[str, JsonValue]
+
+    @property
+    def messages(self) -> list[dict[str, JsonValue]]:
+        """The thread that was sent."""
+        found = self.body.get("messages")
+        return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+
+
+class ModelServer:
+    """A server on a free port, for as long as its `with` block lasts.
+
+    The script is a list of answers, played in the order of the requests, or a function from a
+    request to its answer. An answer has `text` or `tool_calls` (each `id`, `name`, `arguments`) or
+    both, and optionally `finish_reason` and `usage` (null: none is sent). With `status` or `body`
+    it is sent as it stands, with `headers`; `delay_s` holds any answer back.
+    `requests` are those that were answered, `refused` those that were not.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._played = 0
+        self.requests: list[ModelRequest] = []
+        self.refused: list[ModelRequest] = []
+        self._socket = socket.socket()
+        routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
+        config = uvicorn.Config(
+            Starlette(routes=routes), log_config=None, lifespan="off", ws="none", access_log=False
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+
+    @property
+    def base_url(self) -> str:
+        """What a client is told, `/v1` included."""
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+
+    def __enter__(self) -> Self:
+        self._socket.bind(("127.0.0.1", 0))
+        self._thread.start()
+        deadline = time.monotonic() + START_PATIENCE_S
+        while not self._server.started and time.monotonic() < deadline:
+            self._thread.join(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A client that waits for a delayed answer is not waited for.
+        self._server.force_exit = True
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    async def _complete(self, incoming: Request) -> Response:
+        try:
+            body = await incoming.json()
+        except ValueError:
+            return _refusal("the body is not JSON")
+        if not isinstance(body, dict):
+            return _refusal("the body is not an object")
+        request = ModelRequest(dict(incoming.headers), body)
+        wrong = problem(body.get("messages"))
+        if wrong is None and body.get("stream"):
+            wrong = "this server does not stream"
+        if wrong is not None:
+            self.refused.append(request)
+            return _refusal(wrong)
+        self.requests.append(request)
+        answer = self._next(request)
+        delay = answer.get("delay_s")
+        if isinstance(delay, (int, float)):
+            await asyncio.sleep(delay)
+        return _response(answer, request, number=len(self.requests))
+
+    def _next(self, request: ModelRequest) -> Answer:
+        if callable(self._script):
+            return self._script(request)
+        if self._played == len(self._script):
+            return _error(500, "the script is played to its end", "script_exhausted")
+        self._played += 1
+        return self._script[self._played - 1]
+
+
+def _response(answer: Answer, request: ModelRequest, *, number: int) -> Response:
+    if "status" in answer or "body" in answer:
+        status, headers = answer.get("status", 200), answer.get("headers", {})
+        assert isinstance(status, int)
+        assert isinstance(headers, dict)
+        body = answer.get("body")
+        named = {name: str(value) for name, value in headers.items()}
+        if isinstance(body, str):
+            return Response(body, status, named)
+        return JSONResponse(body, status, named)
+    calls = answer.get("tool_calls")
+    message: dict[str, JsonValue] = {"role": "assistant", "content": answer.get("text")}
+    if isinstance(calls, list):
+        message["tool_calls"] = [_call(call) for call in calls]
+    finish_reason = answer.get("finish_reason", "tool_calls" if calls else "stop")
+    completion: dict[str, JsonValue] = {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": request.body.get("model"),
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+    }
+    usage = answer.get("usage", {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+    if usage is not None:
+        completion["usage"] = usage
+    return JSONResponse(completion)
+
+
+def _call(call: JsonValue) -> JsonValue:
+    assert isinstance(call, dict)
+    arguments = call.get("arguments", {})
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    function: JsonValue = {"name": call["name"], "arguments": text}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _refusal(message: str) -> Response:
+    answer = _error(400, message, "invalid_request_error")
+    return JSONResponse(answer["body"], 400)
+
+
+def _error(status: int, message: str, kind: str) -> Answer:
+    error: JsonValue = {"message": message, "type": kind, "param": "messages", "code": None}
+    return {"status": status, "body": {"error": error}}

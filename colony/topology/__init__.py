@@ -1,0 +1,1 @@
+"""Cells, hives and edges: read, judged, compiled."""

@@ -1,0 +1,237 @@
+"""Traces: how they are born, what is known of them, how they end from outside."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import JsonValue
+
+from colony.body import Body
+from colony.codec import encode_body, encode_head, pack, unpack
+from colony.envelope import EXTERNAL, Head, Headers, derived_id, digest, new_id
+from colony.errors import Fenced, TraceNotFound
+from colony.keys import Keys
+from colony.link import Link
+from colony.lua.registry import bind
+from colony.records import HopRecord, read_record
+
+GUARD_KEEP_MS: Final = 24 * 60 * 60 * 1000
+TRACE_KEEP_MS: Final = 24 * 60 * 60 * 1000
+LOG_PAGE: Final = 1000
+
+State = Literal["open", "quiet", "ended"]
+Cause = Literal["completed", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The record of a trace. Times are in milliseconds since the epoch.
+
+    `live` counts the envelopes under way; `outputs` the messages kept; `dead` the dead letters.
+    """
+
+    id: str
+    state: State
+    cause: Cause | None
+    reason: str | None
+    live: int
+    outputs: int
+    dead: int
+    revivals: int
+    created_at: int
+    ended_at: int | None
+    entry: str
+    session: str | None
+    replayed_from: str | None
+    error_code: str | None
+    dead_target: str | None
+    dead_message_id: str | None
+    dead_head: bytes | None
+    last: bytes | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it, but for what a completed one has under way."""
+        return self.state == "ended"
+
+    @property
+    def fences(self) -> bool:
+        """Whether work for it is dropped."""
+        return self.ended and self.cause != "completed"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """What an operator or client is told."""
+        shown = ("state", "cause", "reason", "live", "outputs", "dead", "revivals", "created_at",
+                 "ended_at", "entry", "session", "replayed_from", "error_code")  # fmt: skip
+        return {"trace_id": self.id, **{name: getattr(self, name) for name in shown}}
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """An admission: the trace, and whether an earlier one under the same guard was found."""
+
+    trace_id: str
+    repeated: bool
+    conflict: bool = False
+
+
+class Traces:
+    """The traces of one partition."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self.link = link
+        self.keys = keys
+
+    async def birth(
+        self,
+        target: str,
+        body: Body,
+        *,
+        ttl: int,
+        context: Headers | None = None,
+        hop: Headers | None = None,
+        guard: str | None = None,
+        trace_id: str | None = None,
+        timeout_ms: int = 0,
+    ) -> Birth:
+        """Admit a message: open a trace with its first envelope.
+
+        The trace id is derived from `guard`; without one it is `trace_id`, made once per attempt,
+        which is then the guard itself. Repeating an attempt opens nothing and finds the trace.
+        """
+        born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
+        request: list[JsonValue] = [target, body.to_json(), context or {}, hop or {}, ttl]
+        head = Head(
+            id=born,
+            trace_id=born,
+            sender=EXTERNAL,
+            target=target,
+            ttl=ttl,
+            context=context or {},
+            hop=hop or {},
+        )
+        # Before the digest: what cannot be encoded is refused here, with its reason.
+        encoded = encode_head(head), encode_body(body)
+        request = [target, body.to_json(), context or {}, hop or {}, ttl]
+        call = bind(
+            "birth",
+            guard=self.keys.guard(guard if guard is not None else born),
+            trace=self.keys.trace(born),
+            open=self.keys.open_traces(),
+            deadlines=self.keys.deadlines(),
+            stream=self.keys.router(),
+            trace_id=born,
+            digest=digest(request),
+            keep_ms=GUARD_KEEP_MS if guard is not None else 0,
+            head=encoded[0],
+            body=encoded[1],
+            entry=target,
+            session="",
+            timeout_ms=timeout_ms,
+            replayed="",
+        )
+        answer = await self.link.run(call)
+        token = answer[0]
+        return Birth(answer[1].decode(), token == b"repeated", token == b"conflict")
+
+    async def get(self, trace_id: str) -> Trace:
+        """The record; raises TraceNotFound where there is none."""
+        fields = await self.link.command("HGETALL", self.keys.trace(trace_id))
+        if not fields:
+            raise TraceNotFound(trace_id=trace_id)
+        return _read(trace_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+
+    async def fenced(self, trace_id: str) -> bool:
+        """Whether work for the trace is dropped: it ended cancelled or failed, or is gone."""
+        state, cause = await self.link.command("HMGET", self.keys.trace(trace_id), "state", "cause")
+        return state is None or (state == b"ended" and cause != b"completed")
+
+    async def end(self, trace_id: str, cause: Literal["cancelled", "failed"], reason: str) -> Cause:
+        """End a trace and fence what it has under way; returns the cause of its first end.
+
+        Raises TraceNotFound where there is no such trace.
+        """
+        call = bind(
+            "end_trace",
+            trace=self.keys.trace(trace_id),
+            open=self.keys.open_traces(),
+            ended=self.keys.ended_traces(),
+            deadlines=self.keys.deadlines(),
+            quiet=self.keys.quiet(),
+            trace_id=trace_id,
+            cause=cause,
+            reason=reason,
+        )
+        answer = await self.link.run(call)
+        if answer[0] == b"unknown":
+            raise TraceNotFound(trace_id=trace_id)
+        return answer[1].decode() if answer[0] == b"before" else cause
+
+    async def log(self, trace_id: str, *, after: str = "-") -> list[HopRecord]:
+        """The hop records of a trace in the order they were written."""
+        records: list[HopRecord] = []
+        while True:
+            page = await self.link.command(
+                "XRANGE", self.keys.log(trace_id), after, "+", "COUNT", LOG_PAGE
+            )
+            records += [read_record(entry, fields[1]) for entry, fields in page]
+            if len(page) < LOG_PAGE:
+                return records
+            after = "(" + page[-1][0].decode()
+
+    async def outputs(self, trace_id: str) -> list[dict[str, JsonValue]]:
+        """The messages kept as outputs: hop and body of each, in the order they came."""
+        kept = await self.link.command("LRANGE", self.keys.outputs(trace_id), 0, -1)
+        return [read_output(data) for data in kept]
+
+    async def attempt(self, trace_id: str, envelope_id: str) -> int:
+        """Count that a redelivered envelope is about to be handled; raises Fenced if it must not."""
+        call = bind(
+            "attempt",
+            trace=self.keys.trace(trace_id),
+            attempts=self.keys.attempts(trace_id),
+            envelope=envelope_id,
+        )
+        answer = await self.link.run(call)
+        if answer[0] == b"fenced":
+            raise Fenced(trace_id=trace_id)
+        return int(answer[1])
+
+    async def ids(self, which: Literal["open", "ended"], *, limit: int) -> list[str]:
+        """Trace ids, newest first."""
+        key = self.keys.open_traces() if which == "open" else self.keys.ended_traces()
+        return [i.decode() for i in await self.link.command("ZREVRANGE", key, 0, limit - 1)]
+
+
+def write_output(body: Body, hop: Mapping[str, JsonValue], path: str) -> bytes:
+    """A message kept as an output, as the list of its trace keeps it."""
+    return pack({"path": path, "hop": dict(hop), "body": body.to_json()})
+
+
+def read_output(data: bytes) -> dict[str, JsonValue]:
+    """The output that `data` holds: path of the cell that kept it, hop and body."""
+    output = unpack(data)
+    return output  # type: ignore[no-any-return]
+
+
+def _read(trace_id: str, fields: Mapping[bytes, bytes]) -> Trace:
+    def text(name: bytes) -> str | None:
+        return fields[name].decode() if fields.get(name) else None
+
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    values: dict[str, Any] = {
+        "state": text(b"state"),
+        "cause": text(b"cause"),
+        "ended_at": number(b"ended_at") or None,
+        "entry": text(b"entry") or "",
+        "dead_head": fields.get(b"dead_head"),
+        "last": fields.get(b"last"),
+    }
+    for name in ("reason", "session", "replayed_from", "error_code", "dead_target",
+                 "dead_message_id"):  # fmt: skip
+        values[name] = text(name.encode())
+    for name in ("live", "outputs", "dead", "revivals", "created_at"):
+        values[name] = number(name.encode())
+    return Trace(id=trace_id, **values)

@@ -1,0 +1,142 @@
+"""The worker's desk: envelopes to cells come in, what the cells emit goes out to be routed."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from colony.body import Body
+from colony.codec import encode_body, encode_head
+from colony.contract import broken_promises, unmet_needs
+from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id
+from colony.errors import CellError, ColonyError, Fenced, MessageTimeout
+from colony.hosting import LiveHost
+from colony.keys import Keys
+from colony.log import get_logger
+from colony.publication import Publication
+from colony.routing import answer
+from colony.streams import Delivery, Outgoing, Step, Streams
+from colony.traces import Traces
+from colony.workshop import Hosted, Workshop
+
+log = get_logger("colony.worker")
+
+
+class WorkerDesk:
+    """The streams of a workshop's cells in, the router's stream out."""
+
+    def __init__(
+        self, streams: Streams, keys: Keys, publication: Publication, workshop: Workshop
+    ) -> None:
+        self.streams = streams
+        self.keys = keys
+        self.publication = publication
+        self.workshop = workshop
+        self.traces = Traces(streams.link, keys)
+        self._paths: dict[str, str] = {}
+
+    def sources(self) -> Sequence[str]:
+        """The streams of the cells that run here."""
+        self._paths = {self.keys.cell(path): path for path in self.workshop.cells}
+        return [*self._paths]
+
+    def capacity(self, source: str) -> int:
+        """How many envelopes of a cell may be in hand."""
+        hosted = self.workshop.cells.get(self.owner(source))
+        return hosted.cell.prefetch if hosted else 0
+
+    def owner(self, source: str) -> str:
+        """The path of the cell a stream belongs to."""
+        return self._paths.get(source, source)
+
+    def about(self) -> Mapping[str, JsonValue]:
+        """What this process tells of itself: the cells it hosts, those it could not start."""
+        return {"cells": [*sorted(self.workshop.cells)], "failed": {**self.workshop.failed}}
+
+    async def decide(self, delivery: Delivery) -> Step:
+        """What the cell emits for the envelope, on its way to be routed."""
+        head = delivery.head
+        path = self.owner(delivery.source)
+        hosted = self.workshop.cells.get(path)
+        if hosted is None:
+            raise CellError(detail=f"{path} does not run here any more", retryable=True)
+        if await self.traces.fenced(head.trace_id):
+            raise Fenced(trace_id=head.trace_id)
+        body = await self.streams.blobs.open(delivery.body)
+        envelope = Envelope.model_construct(**dict(head), body=body)
+        contract = hosted.spec.contract
+        unmet = unmet_needs(envelope, contract) if contract else []
+        if unmet:
+            return self._refuse(delivery, path, "consumes_violation", unmet)
+        host = self._host(hosted, envelope, delivery)
+        emissions = await self._handle(hosted, envelope, host)
+        broken = [p for e in emissions for p in broken_promises(e, contract)] if contract else []
+        if broken:
+            return self._refuse(delivery, path, "contract_violation", broken)
+        step = Step(delivery, kept=host.kept)
+        for index, emission in enumerate(emissions):
+            self._emit(step, _address(envelope, emission, path, index), emission.body)
+        return step
+
+    async def _handle(
+        self, hosted: Hosted, envelope: Envelope, host: LiveHost
+    ) -> Sequence[Emission]:
+        path = hosted.spec.path
+        timeout_ms = self.publication.current.message_timeout_ms(path)
+        # The clock starts when handling does, not while the envelope waits for its turn.
+        async with hosted.gate:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    return await hosted.cell.handle(envelope, host)
+            except TimeoutError:
+                raise MessageTimeout(path=path, timeout_ms=timeout_ms) from None
+
+    def _host(self, hosted: Hosted, envelope: Envelope, delivery: Delivery) -> LiveHost:
+        return LiveHost(
+            link=self.streams.link,
+            keys=self.keys,
+            spec=hosted.spec,
+            directory=hosted.directory,
+            tools=hosted.tools,
+            envelope=envelope,
+            server=delivery.server,
+        )
+
+    def _emit(self, step: Step, head: Head, body: Body) -> None:
+        try:
+            outgoing = Outgoing(self.keys.router(), encode_head(head), encode_body(body))
+        except ColonyError as error:
+            # The emission cannot be kept as it is; the letter holds what it was an answer to.
+            step.letters.append(self._letter(step.delivery, head.sender, error.code, str(error)))
+            return
+        step.published.append(outgoing)
+
+    def _refuse(self, delivery: Delivery, path: str, code: str, problems: list[str]) -> Step:
+        """A dead letter, and colony's answer to whoever the envelope names in `reply_to`."""
+        step = Step(delivery)
+        step.letters.append(self._letter(delivery, path, code, "; ".join(problems)))
+        reply = answer(delivery.head, code, ttl=delivery.head.ttl, suffix="reply")
+        if reply is not None and reply.body is not None:
+            self._emit(step, reply.head, reply.body)
+        return step
+
+    def _letter(self, delivery: Delivery, path: str, code: str, detail: str) -> DeadLetter:
+        head = delivery.head
+        log.warning(code, cell=path, trace=head.trace_id, message=head.id, detail=detail)
+        return DeadLetter(code, detail, head.sender, head.target, path, head, delivery.body)
+
+
+def _address(envelope: Envelope, emission: Emission, path: str, index: int) -> Head:
+    """The head of an emission: it has no target until edges give it one."""
+    return Head(
+        id=derived_id(envelope.id, index),
+        trace_id=envelope.trace_id,
+        target=None,
+        ttl=envelope.ttl,
+        parent_message_id=envelope.id,
+        sender=path,
+        reply_to=path,
+        context=envelope.context,
+        hop=emission.hop,
+        session=envelope.session,
+    )

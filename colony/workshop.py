@@ -1,0 +1,163 @@
+"""The workshop: the cells that one worker hosts, started and stopped as the topology changes."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from colony.body import explain
+from colony.cell import Cell, cell_type, tool_declaration
+from colony.errors import ConfigError
+from colony.hosting import LiveHost
+from colony.keys import Keys
+from colony.link import Link
+from colony.log import get_logger
+from colony.topology.model import CellSpec, ToolDeclaration, Topology
+from colony.topology.substitution import substitute
+
+log = get_logger("colony.workshop")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A cell that runs here. `published` is its description as it was published."""
+
+    cell: Cell
+    spec: CellSpec
+    published: CellSpec
+    directory: Path | None
+    tools: tuple[ToolDeclaration, ...]
+    gate: asyncio.Semaphore
+
+
+class Workshop:
+    """The cells of a topology that match one of `patterns`, running in this process.
+
+    `root` is the tree on this host, whose folders relative params name; without it a cell's
+    published files are laid out in a temporary folder.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        *,
+        patterns: tuple[str, ...] = ("*",),
+        environment: Mapping[str, str] | None = None,
+        root: Path | None = None,
+    ) -> None:
+        self.cells: dict[str, Hosted] = {}
+        self.failed: dict[str, str] = {}
+        self._link = link
+        self._keys = keys
+        self._patterns = patterns
+        self._environment = os.environ if environment is None else environment
+        self._root = root
+        self._laid_out = Path(tempfile.mkdtemp(prefix="colony-cells-"))
+
+    @property
+    def ready(self) -> bool:
+        """Whether every cell that should run here does."""
+        return not self.failed
+
+    async def follow(self, topology: Topology) -> None:
+        """Start the cells that are new or changed, and stop those that are gone or changed.
+
+        A cell that cannot be started is not hosted; one error is logged for it.
+        """
+        wanted = {path: spec for path, spec in topology.cells.items() if self._hosts(path)}
+        for path, hosted in list(self.cells.items()):
+            if wanted.get(path) != hosted.published:
+                del self.cells[path]
+                await hosted.cell.stop()
+        self.failed.clear()
+        for path, spec in wanted.items():
+            if path not in self.cells:
+                await self._start(spec, topology)
+
+    async def close(self) -> None:
+        """Stop every cell and remove what was laid out."""
+        for hosted in self.cells.values():
+            await hosted.cell.stop()
+        self.cells.clear()
+        shutil.rmtree(self._laid_out, ignore_errors=True)
+
+    def _hosts(self, path: str) -> bool:
+        return any(fnmatchcase(path, pattern) for pattern in self._patterns)
+
+    async def _start(self, published: CellSpec, topology: Topology) -> None:
+        path = published.path
+        try:
+            tools = tools_within_reach(topology, path)
+            params = substitute(published.params, self._environment)
+            spec = published.model_copy(update={"params": params})
+            kind = cell_type(spec.cell.type)
+            cell = kind(_parse_params(kind, spec))
+            directory = self._lay_out(spec)
+            host = LiveHost(
+                link=self._link,
+                keys=self._keys,
+                spec=spec,
+                directory=directory,
+                tools=tools,
+                envelope=None,
+                server=None,
+            )
+            await cell.start(host)
+        except Exception as error:  # A module of the user's may raise anything when it is imported.
+            self.failed[path] = f"{type(error).__name__}: {error}"
+            log.error("cell_not_hosted", cell=path, detail=str(error))
+            return
+        gate = asyncio.Semaphore(cell.max_concurrency)
+        self.cells[path] = Hosted(cell, spec, published, directory, tools, gate)
+
+    def _lay_out(self, spec: CellSpec) -> Path | None:
+        if self._root is not None:
+            own = self._root / "main" / spec.path.lstrip("/")
+            if own.is_dir():
+                return own
+        if not spec.files:
+            return None
+        folder = self._laid_out / spec.path.lstrip("/")
+        for name, text in spec.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        return folder
+
+
+def tools_within_reach(topology: Topology, path: str) -> tuple[ToolDeclaration, ...]:
+    """The tools that edges out of the cell at `path` lead to, directly or past one more cell.
+
+    The cell in between is the one that hands each call of a model to its tool; hives are passed.
+    """
+    near = _reached(topology, path)
+    cells = {cell: None for first in near for cell in (first, *_reached(topology, first))}
+    declared = (tool_declaration(topology.cells[cell]) for cell in cells)
+    return tuple(tool for tool in declared if tool is not None)
+
+
+def _reached(topology: Topology, path: str) -> list[str]:
+    found: list[str] = []
+    ahead, seen = [path], {path}
+    while ahead:
+        for edge in topology.edges_from(ahead.pop()):
+            target = edge.spec.target
+            if target in topology.cells:
+                found.append(target)
+            elif target in topology.hives and target not in seen:
+                seen.add(target)
+                ahead.append(target)
+    return found
+
+
+def _parse_params(kind: type[Cell], spec: CellSpec) -> Cell.Params:
+    try:
+        return kind.Params.model_validate(spec.params)
+    except ValidationError as error:
+        raise ConfigError(detail=f"{spec.path}: {explain(error)}") from None

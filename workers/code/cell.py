@@ -1,0 +1,120 @@
+"""The code cell: a Python function or a script handles each envelope.
+
+A failure of either leaves the cell by its own edges, as one emission with `hop.error_code`. What a
+program emits for one envelope leaves as a whole or, where it breaks the contract, not at all.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Protocol, Self
+
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+
+from colony.cell import Cell, Host
+from colony.envelope import Emission, Envelope
+from colony.errors import TopologyError
+from workers.code.contract import check
+from workers.code.handler import InlineHandler, load
+from workers.code.isolated import IsolatedHandler
+from workers.code.outcome import Failure, Outcome
+from workers.code.script import ScriptProgram, locate
+from workers.code.zygote import Script
+
+SOURCES = ("handler", "script_inline", "script_path")
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Program(Protocol):
+    """What a code cell runs for each envelope."""
+
+    async def run(self, envelope: Envelope, host: Host) -> Outcome:
+        """What the program gives for `envelope`."""
+
+    def close(self) -> None:
+        """Nothing of the program runs afterwards that can be stopped."""
+
+
+class Code(Cell):
+    """Run a program on each envelope and emit what it gives."""
+
+    class Params(Cell.Params):
+        """Exactly one source; keys beyond these are handed to the program."""
+
+        model_config = ConfigDict(frozen=True, extra="allow")
+        __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
+
+        handler: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
+        script_inline: str | None = None
+        script_path: str | None = None
+        runner: Literal["python3"] | None = None
+        external_timeout_ms: PositiveInt = 60_000
+        max_concurrency: PositiveInt = 4
+
+        @model_validator(mode="after")
+        def _has_one_source(self) -> Self:
+            given = [name for name in SOURCES if getattr(self, name) is not None]
+            if len(given) != 1:
+                raise ValueError(f"exactly one of {', '.join(SOURCES)} is needed")
+            if self.runner is not None and self.handler is not None:
+                raise ValueError("a runner goes with a script, not with a handler")
+            return self
+
+        def for_program(self) -> dict[str, JsonValue]:
+            """The params as they are written, without the sources."""
+            return self.model_dump(exclude_unset=True, exclude=set(SOURCES))
+
+    params: Params
+
+    def __init__(self, params: Params) -> None:
+        super().__init__(params)
+        self._program: Program | None = None
+
+    async def start(self, host: Host) -> None:
+        """The program is loaded; raises TopologyError where it cannot be."""
+        isolation = host.spec.cell.isolation
+        if isolation == "job":
+            raise TopologyError(detail="isolation 'job' is not available for code cells")
+        if self.params.handler is not None:
+            self._program = await self._handler(self.params.handler, apart=isolation == "process")
+        elif isolation == "inline":
+            raise TopologyError(detail="a script always runs in a process of its own")
+        else:
+            self._program = await self._script(host)
+
+    async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
+        """What the program gives, or one error emission."""
+        assert self._program is not None, "a cell is started before it handles"
+        outcome = await self._program.run(envelope, host)
+        if not isinstance(outcome, Failure):
+            outcome = check(outcome, host.spec.contract)
+        return [outcome.emission(envelope)] if isinstance(outcome, Failure) else outcome
+
+    async def stop(self) -> None:
+        """The program is closed."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+
+    async def _handler(self, name: str, *, apart: bool) -> Program:
+        function = load(name)
+        params, timeout_ms = self.params.for_program(), self.params.external_timeout_ms
+        if apart:
+            return await IsolatedHandler.start(name, params, timeout_ms=timeout_ms)
+        return InlineHandler(
+            function, params, timeout_ms=timeout_ms, concurrency=self.params.max_concurrency
+        )
+
+    async def _script(self, host: Host) -> Program:
+        directory = host.directory or Path("/")
+        if self.params.script_inline is not None:
+            script = Script(self.params.script_inline, directory)
+        else:
+            written = self.params.script_path or ""
+            found = locate(host.spec.files, written, directory)
+            if found is None:
+                raise TopologyError(detail=f"script_path {written!r} names no file of the cell")
+            script = found
+        return await ScriptProgram.start(
+            script, self.params.for_program(), timeout_ms=self.params.external_timeout_ms
+        )

@@ -1,0 +1,92 @@
+"""Handlers: a Python function `package.module:function` as the program of a cell.
+
+It is called with the envelope and the params of the cell, and returns an emission, a list of them,
+or None. Anything it raises is a failure the topology can route, except a CellError: with that a
+handler decides for itself between being handled again and becoming a dead letter.
+"""
+
+import asyncio
+import contextvars
+import importlib
+import inspect
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+from pydantic import JsonValue
+
+from colony.cell import Host
+from colony.envelope import Emission, Envelope
+from colony.errors import CellError, TopologyError
+from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
+
+Params = Mapping[str, JsonValue]
+Answer = Emission | list[Emission] | None
+Function = Callable[[Envelope, Params], Answer | Awaitable[Answer]]
+
+
+class InlineHandler:
+    """A handler inside the worker: async ones in its event loop, plain ones in threads.
+
+    A timeout stops waiting for a plain one, whose thread runs on: only a process can be killed.
+    """
+
+    def __init__(
+        self, function: Function, params: Params, *, timeout_ms: int, concurrency: int
+    ) -> None:
+        self._function = function
+        self._params = params
+        self._timeout_ms = timeout_ms
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="handler")
+
+    async def run(self, envelope: Envelope, host: Host) -> Outcome:
+        """What the function gives for `envelope`."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000) as limit:
+                return emissions(await self._call(envelope))
+        except CellError:
+            raise
+        except Exception as error:
+            # A handler is foreign code: whatever it raises is its answer, never a reason to die.
+            if isinstance(error, TimeoutError) and limit.expired():
+                return timed_out(self._timeout_ms, "nobody waits for it any more")
+            told = "".join(traceback.format_exception(error))
+            host.log.warning("handler_raised", traceback=told)
+            return Failure(BROKEN, f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """No further call begins."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, envelope: Envelope) -> object:
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(envelope, self._params)
+        call = contextvars.copy_context().run
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, call, self._function, envelope, self._params
+        )
+
+
+def load(name: str) -> Function:
+    """The function called `package.module:function`; raises TopologyError where there is none."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TopologyError(detail=f"handler {name!r} cannot be imported: {error}") from None
+    if not callable(found):
+        raise TopologyError(detail=f"handler {name!r} is not a function")
+    return cast(Function, found)
+
+
+def emissions(answer: object) -> list[Emission]:
+    """The emissions that a handler's answer stands for; raises TypeError for anything else."""
+    if answer is None:
+        return []
+    found = answer if isinstance(answer, (list, tuple)) else [answer]
+    for item in found:
+        if not isinstance(item, Emission):
+            raise TypeError(f"a handler returns emissions, not {type(item).__name__}")
+    return list(found)

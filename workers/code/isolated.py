@@ -1,0 +1,85 @@
+"""Isolated handlers: a handler in a forked process of its own, which can be killed.
+
+The fork is a script of two lines in a zygote that has imported this module and the handler's. The
+envelope reaches it as JSON on stdin; its emissions come back as JSON on stdout.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Self
+
+from pydantic import JsonValue, TypeAdapter
+
+from colony.cell import Host
+from colony.envelope import Emission, Envelope
+from workers.code import zygote
+from workers.code.handler import Params, emissions, load
+from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
+from workers.code.transcript import transcript
+
+_EMISSIONS = TypeAdapter(list[Emission])
+
+
+class IsolatedHandler:
+    """A handler of which each call is a process, killed with its group at the timeout."""
+
+    def __init__(
+        self, name: str, params: Params, *, timeout_ms: int, shared: zygote.Zygote
+    ) -> None:
+        text = f"from {__name__} import answer\nanswer({name!r})\n"
+        self._script = zygote.Script(text, Path("/"))
+        self._params = dict(params)
+        self._timeout_ms = timeout_ms
+        self._zygote = shared
+
+    @classmethod
+    async def start(cls, name: str, params: Params, *, timeout_ms: int) -> Self:
+        """The handler, ready to be called."""
+        shared = await zygote.borrow((__name__, name.partition(":")[0]))
+        return cls(name, params, timeout_ms=timeout_ms, shared=shared)
+
+    async def run(self, envelope: Envelope, host: Host) -> Outcome:
+        """What the function gives for `envelope`."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                finished = await self._zygote.run(self._script, self._question(envelope))
+        except TimeoutError:
+            return timed_out(self._timeout_ms, "it was killed")
+        except OSError as error:
+            return Failure("io_error", f"the handler could not be run: {error}")
+        if finished.exit_code != 0:
+            return Failure(BROKEN, transcript(finished), {"exit_code": finished.exit_code})
+        return _EMISSIONS.validate_json(finished.stdout)
+
+    def close(self) -> None:
+        """The processes of this handler are gone, if nobody shares them."""
+        zygote.give_back(self._zygote)
+
+    def _question(self, envelope: Envelope) -> bytes:
+        return json.dumps({"envelope": _as_json(envelope), "params": self._params}).encode()
+
+
+def answer(name: str) -> None:
+    """Call the handler for the envelope on stdin and write its emissions to stdout."""
+    question = json.load(sys.stdin)
+    # What a handler prints must not end up among its emissions.
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    envelope = Envelope.model_validate_json(json.dumps(question["envelope"]))
+    found = [{"hop": e.hop, "body": e.body.to_json()} for e in _call(name, envelope, question)]
+    json.dump(found, stdout)
+    stdout.flush()
+
+
+def _call(name: str, envelope: Envelope, question: dict[str, Params]) -> list[Emission]:
+    async def call() -> object:
+        result = load(name)(envelope, question["params"])
+        return await result if inspect.isawaitable(result) else result
+
+    return emissions(asyncio.run(call()))
+
+
+def _as_json(envelope: Envelope) -> dict[str, JsonValue]:
+    return {**envelope.model_dump(exclude={"body"}), "body": envelope.body.to_json()}

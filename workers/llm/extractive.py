@@ -1,0 +1,119 @@
+"""The extractive model: searches, reads and quotes, without a language model and without a key.
+
+Round by round it asks for searches planned from the question, then for the documents that came out
+best, and then answers with sentences quoted from them, each with its source. It uses only tools
+that are offered, says what it is, and says so when nothing was found.
+"""
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from workers.language import words
+from workers.llm.findings import FETCH, SEARCH, Findings, gather
+from workers.llm.provider import Answer, Call, Reply, Request
+from workers.llm.quotes import best_quotes
+from workers.llm.reading import made_up_id
+
+QUERIES = 4
+QUERY_WORDS = 12
+DOCUMENTS = 4
+# Reciprocal rank fusion: what several searches name comes before what one names first.
+FUSION = 60
+
+WHAT_IT_IS = (
+    "This is colony's extractive model: it quotes sources word for word and writes nothing."
+)
+
+_URL = re.compile(r"(?:https?|file)://[^\s<>\"')\]]+")
+_QUOTED = re.compile(r"[\"\u201c]([^\"\u201d]{3,80})[\"\u201d]")
+_CLAUSE = re.compile(
+    r"[?;\n]+|,?\s+and\s+(?=(?:how|what|why|when|where|which|who|does|do|is|are|can)\b)", re.I
+)
+
+
+class Extractive:
+    """The provider `extractive`."""
+
+    def __init__(self, *, model: str) -> None:
+        self._model = model
+
+    async def complete(self, request: Request) -> Reply:
+        """The searches, the documents or the answer that the thread is ready for."""
+        return await asyncio.to_thread(self._next, request)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _next(self, request: Request) -> Answer:
+        found = gather(request.entries)
+        wanted = next_calls(found, {tool.name for tool in request.tools})
+        if not wanted:
+            return Answer(model=self._model, finish_reason="stop", text=answer(found))
+        calls = tuple(
+            Call(id=made_up_id(request.seed, n), name=name, arguments=json.dumps(arguments))
+            for n, (name, arguments) in enumerate(wanted)
+        )
+        return Answer(model=self._model, finish_reason="tool_calls", calls=calls)
+
+
+def next_calls(found: Findings, offered: set[str]) -> list[tuple[str, dict[str, str]]]:
+    """The calls to make next, all at once; none when it is time to answer."""
+    calls: list[tuple[str, dict[str, str]]] = []
+    if found.rounds == 0:
+        calls += [(SEARCH, {"query": query}) for query in plan_queries(found.question)]
+        calls += [(FETCH, {"url": url}) for url in _URL.findall(found.question)]
+    elif found.rounds == 1:
+        unread = [url for url in rank(found) if url not in found.pages]
+        calls += [(FETCH, {"url": url}) for url in unread[:DOCUMENTS]]
+    return [call for call in calls if call[0] in offered]
+
+
+def plan_queries(question: str) -> list[str]:
+    """The searches for a question: one for the whole, one for each part, one for each quotation."""
+    plain = _URL.sub(" ", question)
+    parts = [part for part in _CLAUSE.split(plain) if part.strip()]
+    texts = [*parts, *_QUOTED.findall(plain)] if len(parts) < 2 else [plain, *parts]
+    queries = [" ".join(words(text)[:QUERY_WORDS]) for text in texts]
+    return [query for query in dict.fromkeys(queries) if query][:QUERIES]
+
+
+def rank(found: Findings) -> list[str]:
+    """The URLs that the searches named, the most promising first."""
+    scores: dict[str, float] = defaultdict(float)
+    for result in found.results:
+        scores[result.url] += 1 / (FUSION + result.rank)
+    return sorted(scores, key=lambda url: -scores[url])
+
+
+def answer(found: Findings) -> str:
+    """The answer that the findings allow."""
+    # What could not be read is still known by what the search said of it.
+    snippets = {r.url: r.snippet for r in found.results if r.url not in found.pages}
+    quotes = best_quotes(found.question, {**found.pages, **snippets})
+    parts = [WHAT_IT_IS]
+    if quotes:
+        parts.append(f"What the sources say about \u201c{found.question.strip()}\u201d:")
+        parts.append("\n".join(f"- \u201c{q.sentence}\u201d [source: {q.url}]" for q in quotes))
+    else:
+        parts.append(_nothing(found))
+    if found.failed:
+        parts.append(f"{found.failed} of {found.calls} tool calls failed.")
+    return "\n\n".join(parts)
+
+
+def _nothing(found: Findings) -> str:
+    question = found.question.strip()
+    if not found.calls:
+        return f"It has no tool to search for \u201c{question}\u201d with, so it found nothing."
+    searched = _listed(found.queries)
+    return (
+        f"It found no sentence that answers \u201c{question}\u201d. "
+        f"It searched for {searched} and read {len(found.pages)} documents."
+    )
+
+
+def _listed(queries: Sequence[str]) -> str:
+    return ", ".join(f"\u201c{query}\u201d" for query in queries) or "nothing"

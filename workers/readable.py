@@ -1,0 +1,97 @@
+"""Readable text: what a person would read of an HTML page.
+
+Run as a program it reads HTML on stdin and writes JSON on stdout. Pages of strangers are read that
+way: nesting and misplaced tags can cost an HTML5 parser minutes and gigabytes, and only a process
+can be limited and killed. Hence it imports nothing of colony.
+"""
+
+import json
+import re
+import resource
+import sys
+from typing import NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+CPU_LIMIT_S = 5
+MEMORY_LIMIT = 512 << 20
+
+_NOISE = "script, style, noscript, template, svg, iframe, nav, aside, footer, form, dialog, button"
+_BLOCKS = (
+    "address, article, blockquote, br, dd, div, dl, dt, figcaption, figure, h1, h2, h3, h4, h5, h6,"
+    "header, hr, li, main, ol, p, pre, section, table, tr, ul"
+)
+_MARKS = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- "}
+# Characters of the private use area stand for structure until the end, because white space of the
+# source means nothing outside of <pre>.
+_BREAK, _NEWLINE, _SPACE = "\ue000", "\ue001", "\ue002"
+_HIDE = str.maketrans({"\n": _NEWLINE, " ": _SPACE})
+_SHOW = str.maketrans({_NEWLINE: "\n", _SPACE: " "})
+_DROP = str.maketrans(dict.fromkeys((_BREAK, _NEWLINE, _SPACE)))
+# A mark and the block it belongs to, which may open more blocks before its first word.
+_MARKED = re.compile(rf"({_BREAK}(?:-|#+) )[\s{_BREAK}]+")
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
+
+
+class Readable(NamedTuple):
+    """The title and the text of a page."""
+
+    title: str
+    text: str
+
+
+def readable(html: str) -> Readable:
+    """The title of a page, and its main text: blocks apart, headings and list items marked."""
+    page = LexborHTMLParser(html.translate(_DROP))
+    title = _title(page)
+    if page.body is None:
+        return Readable(title, "")
+    for node in page.body.css(_NOISE):
+        node.decompose()
+    main = page.css_first("main") or page.css_first("article") or page.body
+    _mark(main)
+    return Readable(title, _lines(main.text(deep=True, separator="")))
+
+
+def decode(html: bytes, charset: str | None) -> str:
+    """The characters of a page: in `charset`, else as the page says, else in UTF-8; lossy."""
+    declared = _CHARSET.search(html, 0, 2048)
+    for name in (charset, declared and declared[1].decode(), "utf-8"):
+        try:
+            return html.decode(name or "", errors="replace").removeprefix("\ufeff")
+        except (LookupError, ValueError):
+            continue
+    raise AssertionError("UTF-8 is always known")
+
+
+def _title(page: LexborHTMLParser) -> str:
+    node = page.css_first("head title") or page.css_first("h1")
+    return " ".join(node.text().split()) if node else ""
+
+
+def _mark(main: LexborNode) -> None:
+    for cell in main.css("td, th"):
+        cell.insert_after(" ")
+    for pre in main.css("pre"):
+        pre.replace_with(_BREAK + pre.text().strip("\n").translate(_HIDE) + _BREAK)
+    for block in main.css(_BLOCKS):
+        block.insert_before(_BREAK + _MARKS.get(block.tag or "", ""))
+        block.insert_after(_BREAK)
+
+
+def _lines(text: str) -> str:
+    blocks = (" ".join(block.split()) for block in _MARKED.sub(r"\1", text).split(_BREAK))
+    return "\n".join(block for block in blocks if block).translate(_SHOW)
+
+
+def main() -> None:
+    """Read one page on stdin within the limits; the first argument is its charset."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    charset = sys.argv[1] if len(sys.argv) > 1 else None
+    page = readable(decode(sys.stdin.buffer.read(), charset))
+    json.dump(page, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The sink: where a message ends and becomes an output of its trace."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from colony.cell import Cell, Host
+from colony.envelope import Emission, Envelope
+
+
+class Sink(Cell):
+    """Keep each message as an output of its trace and emit nothing."""
+
+    default_concurrency: ClassVar[int] = 16
+
+    async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
+        """The message is kept once this handle is committed."""
+        host.keep(envelope.body, envelope.hop)
+        return []

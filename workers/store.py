@@ -1,0 +1,103 @@
+"""The store cell: one operation on its tables in, one result out."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+
+from colony.body import Entry, explain
+from colony.cell import Cell, Host
+from colony.envelope import Emission, Envelope
+from colony.errors import InvalidOperation, TopologyError
+from colony.operations import Operation, Settle, StoreReply, parse_operation
+from colony.paths import parent, within
+from colony.schema import Row, Schema, Tables
+
+_SEED = "seed/"
+_LINE: TypeAdapter[Row] = TypeAdapter(Row)
+
+
+class Store(Cell):
+    """Keep tables, and do the operation that a tool call asks for.
+
+    Only the first message of a body is read. The schema cannot be changed by a message.
+    """
+
+    class Params(Cell.Params):
+        """What the tables are, and who may change them.
+
+        An operation that outlives `query_timeout_ms` is answered with an error; whether it took
+        effect is then open, and a repeat of the same envelope tells.
+        """
+
+        tables: Tables = Field(alias="schema")
+        query_timeout_ms: int | None = Field(default=None, ge=1)
+        write_surface: Literal["open", "internal"] = "open"
+        # Accepted for trees written for meclaw; full-text search and aliases are not served.
+        fts: JsonValue = None
+        canonical: JsonValue = None
+
+    params: Params
+
+    async def start(self, host: Host) -> None:
+        """Read the schema, and the rows with which its new tables start."""
+        try:
+            self._schema = Schema(tables=self.params.tables, seeds=_seeds(host.spec.files))
+        except ValidationError as error:
+            raise TopologyError(detail=f"{host.spec.path}: {explain(error)}") from None
+
+    async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
+        """Do the operation of the tool call; a refusal is a result as well."""
+        started = time.monotonic()
+        entry = next(iter(envelope.body.messages or ()), None)
+        call = entry if isinstance(entry, Entry) else None
+        quiet = False
+        try:
+            operation = _read(call)
+            reply = await self._do(operation, envelope, host)
+            quiet = isinstance(operation, Settle) and operation.quiet_unless_won
+        except InvalidOperation as error:
+            reply = StoreReply.refused(str(error.facts["operation"]), error)
+        if quiet and not reply.won and reply.error_code is None:
+            return []
+        failed = reply.error_code is not None
+        result = Entry.result((call and call.id) or "", reply.text, is_error=failed)
+        duration_ms = round((time.monotonic() - started) * 1000)
+        return [Emission.of(result, **reply.hop(), duration_ms=duration_ms)]
+
+    async def _do(self, operation: Operation, envelope: Envelope, host: Host) -> StoreReply:
+        name = operation.operation
+        if operation.mutates and not self._may_write(envelope, host):
+            return StoreReply(name, error_code="write_denied", detail="not from this sender")
+        timeout_ms = self.params.query_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms and timeout_ms / 1000):
+                return await host.tables(self._schema).execute(operation)
+        except TimeoutError:
+            detail = f"it took longer than {timeout_ms} ms"
+            return StoreReply(name, error_code="query_timeout", detail=detail)
+
+    def _may_write(self, envelope: Envelope, host: Host) -> bool:
+        contract = host.spec.contract
+        surface = (contract and contract.write_surface) or self.params.write_surface
+        scope = parent(host.spec.path)
+        inside = envelope.sender.startswith("/") and within(envelope.sender, scope)
+        return inside or surface == "open"
+
+
+def _read(call: Entry | None) -> Operation:
+    if call is None or call.type != "tool_call":
+        raise InvalidOperation(operation="error", detail="the first message has to be a tool_call")
+    return parse_operation(call.text or "")
+
+
+def _seeds(files: Mapping[str, str]) -> dict[str, tuple[Row, ...]]:
+    seeds = {}
+    for path, text in files.items():
+        if path.startswith(_SEED) and path.endswith(".jsonl"):
+            table = path.removeprefix(_SEED).removesuffix(".jsonl")
+            lines = (line for line in text.splitlines() if line.strip())
+            seeds[table] = tuple(_LINE.validate_json(line) for line in lines)
+    return seeds

@@ -1,0 +1,108 @@
+"""Tool calls: how a cell that is a tool reads its one call and answers it.
+
+Whatever happens to a call, its id is answered: a loop that waits for the id must not wait for ever.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from pydantic import JsonValue, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from colony.body import Body, Entry, Frozen, explain
+from colony.envelope import Emission, Envelope
+from colony.errors import InvalidInput, ToolError, ToolTimeout
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
+class Arguments(Frozen):
+    """The argument object of a tool: closed, strict."""
+
+    @classmethod
+    def schema_of_tool(cls) -> dict[str, JsonValue]:
+        """The JSON Schema to declare the tool with."""
+        schema = cls.model_json_schema(schema_generator=_Untitled)
+        return {key: part for key, part in schema.items() if key not in ("title", "description")}
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool has to say: a text for the model, counters for the edges."""
+
+    text: str
+    hop: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @classmethod
+    def capped(
+        cls, text: str, *, max_bytes: int, size: int | None = None, **hop: JsonValue
+    ) -> Self:
+        """An answer of at most the first `max_bytes` of `text`, which says so where it was cut.
+
+        `hop.bytes` is the size of the whole; `size` gives it where `text` is only its beginning.
+        """
+        data = text.encode(errors="replace")
+        whole = len(data) if size is None else size
+        counters: dict[str, JsonValue] = {"bytes": whole, **hop}
+        if len(data) <= max_bytes and size in (None, len(data)):
+            return cls(data.decode(), counters)
+        head = data[:max_bytes].decode(errors="ignore")
+        return cls(f"{head}… [truncated, {whole} bytes total]", {**counters, "truncated": True})
+
+
+async def answer(
+    envelope: Envelope,
+    do: Callable[[A], Awaitable[Answer]],
+    *,
+    operation: str,
+    arguments: type[A],
+    timeout_ms: int | None,
+) -> list[Emission]:
+    """The result of the one tool call in `envelope`, under the id of the call.
+
+    A ToolError, or a `do` that outlives `timeout_ms`, is a result as well: an error the model sees.
+    An answer's own `operation` takes the place of the general one.
+    """
+    started = time.monotonic()
+    calls = [*envelope.body.each("tool_call")]
+    hop: dict[str, JsonValue] = {"operation": operation}
+    try:
+        async with asyncio.timeout(timeout_ms and timeout_ms / 1000):
+            found = await do(_read(calls, arguments))
+    except TimeoutError:
+        late = ToolTimeout(operation=operation, timeout_ms=timeout_ms)
+        entries, counters = _failure(calls, late)
+    except ToolError as error:
+        entries, counters = _failure(calls, error)
+    else:
+        entries, counters = [Entry.result(calls[0].id or "", found.text)], found.hop
+    hop.update(counters, duration_ms=round((time.monotonic() - started) * 1000))
+    return [Emission(hop=hop, body=Body.of(*entries))]
+
+
+def _read(calls: Sequence[Entry], arguments: type[A]) -> A:
+    if len(calls) != 1:
+        raise InvalidInput(detail=f"one tool call is handled at a time; this body has {len(calls)}")
+    try:
+        return arguments.model_validate_json(calls[0].text or "")
+    except ValidationError as error:
+        raise InvalidInput(detail=explain(error)) from None
+
+
+def _failure(
+    calls: Sequence[Entry], error: ToolError
+) -> tuple[list[Entry], Mapping[str, JsonValue]]:
+    text = f"{error.code}: {error}"
+    results = [Entry.result(call.id or "", text, is_error=True) for call in calls]
+    # Without a call there is no id to answer; the edges still learn what went wrong.
+    entries = results or [Entry.say("tool", text)]
+    return entries, {**error.hop, "finish_reason": "error", "error_code": error.code}

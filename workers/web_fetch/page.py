@@ -1,0 +1,99 @@
+"""Pages: what an http or https URL leads to, redirects followed."""
+
+from dataclasses import dataclass
+
+import httpx
+
+from colony.errors import InvalidInput, InvalidRedirect, TooManyRedirects, Unreadable
+from workers.http_body import HttpBody, read_body
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {
+    "User-Agent": "colony web_fetch",
+    "Accept": "text/html, text/*;q=0.9, */*;q=0.5",
+    "Accept-Encoding": "identity",
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A response, whatever its status; `url` is where the redirects ended."""
+
+    url: str
+    redirects: int
+    status: int
+    content_type: str
+    charset: str | None
+    body: HttpBody
+
+
+async def get(
+    transport: httpx.AsyncBaseTransport, url: httpx.URL, *, max_redirects: int, limit: int
+) -> Page:
+    """The page at `url`, of its body at most the first `limit` bytes.
+
+    Each redirect is a request of its own, screened by the transport like the first. Raises
+    ToolError where there is no page.
+    """
+    for redirects in range(max_redirects + 1):
+        request = httpx.Request("GET", url, headers=_HEADERS)
+        try:
+            response = await transport.handle_async_request(request)
+            try:
+                if response.status_code not in _REDIRECTS:
+                    body = await read_body(response, limit=limit)
+                    return _page(url, redirects, response, body)
+                url = _follow(url, response.headers.get("location"))
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise Unreadable(detail=f"{url.host}: {error}") from error
+    raise TooManyRedirects(limit=max_redirects)
+
+
+def parse_url(written: str) -> httpx.URL:
+    """The http or https URL that `written` is; raises InvalidInput otherwise."""
+    try:
+        url = httpx.URL(written)
+    except httpx.InvalidURL as error:
+        raise InvalidInput(detail=f"{written!r} is not a URL: {error}") from None
+    problem = _problem(url)
+    if problem:
+        raise InvalidInput(detail=f"{written!r} cannot be fetched: {problem}")
+    return url
+
+
+def _follow(url: httpx.URL, location: str | None) -> httpx.URL:
+    try:
+        target = url.join(location or "")
+    except httpx.InvalidURL as error:
+        raise InvalidRedirect(url=url, location=location, detail=error) from None
+    problem = _problem(target) if location else "it does not say where to"
+    if url.scheme == "https" and target.scheme == "http":
+        problem = "https must not become http"
+    if problem:
+        raise InvalidRedirect(url=url, location=location, detail=problem)
+    return target
+
+
+def _problem(url: httpx.URL) -> str | None:
+    if url.scheme not in ("http", "https"):
+        return "only http and https are"
+    if not url.host:
+        return "it names no host"
+    if url.port is not None and not 0 < url.port < 65_536:
+        return "there is no such port"
+    # A user name that looks like a host is an old trick, and a password would end up in a record.
+    return "it holds a user name" if url.userinfo else None
+
+
+def _page(url: httpx.URL, redirects: int, response: httpx.Response, body: HttpBody) -> Page:
+    content_type = response.headers.get("content-type", "")
+    return Page(
+        url=str(url),
+        redirects=redirects,
+        status=response.status_code,
+        content_type=content_type.partition(";")[0].strip().lower(),
+        charset=response.charset_encoding,
+        body=body,
+    )
