@@ -1,8 +1,8 @@
 """Admission: how a message from outside becomes the first envelope of a trace."""
 
-from colony.body import Body
+from colony.body import Body, check_nesting
 from colony.envelope import Headers
-from colony.errors import GuardReused, TopologyMissing
+from colony.errors import BodyError, EnvelopeError, GuardReused, TopologyMissing
 from colony.keys import Keys
 from colony.link import Link
 from colony.paths import ROOT, resolve
@@ -34,6 +34,10 @@ class Admission:
         A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
         the guard belongs to another message, TopologyMissing where no tree was applied.
         """
+        try:
+            check_nesting([context or {}, hop or {}])
+        except BodyError as error:
+            raise EnvelopeError(detail=f"the headers are {error}") from None
         publication = self._publication
         if publication.current.version == 0 and not await publication.refresh():
             raise TopologyMissing(name=self._keys.name)

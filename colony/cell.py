@@ -17,6 +17,9 @@ from colony.topology.model import CellSpec, ToolDeclaration
 
 ENTRY_POINTS = "colony.cells"
 
+# How many envelopes of a cell a process holds at once where handling one takes next to no time.
+QUICK = 64
+
 
 class Tables(Protocol):
     """The tables of one store cell, as the handler of one envelope sees them.

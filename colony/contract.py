@@ -23,7 +23,12 @@ def unmet_needs(envelope: Envelope, contract: Contract) -> list[str]:
 
 
 def broken_promises(emission: Emission, contract: Contract) -> list[str]:
-    """What `emission` breaks of the contract; an optional key that is there must be right too."""
+    """What `emission` breaks of the contract; an optional key that is there must be right too.
+
+    An emission that reports a failure promises nothing: it must get out whatever the contract says.
+    """
+    if "error_code" in emission.hop:
+        return []
     promised = contract.emits
     body = emission.body.to_json() if promised.body else {}
     return [

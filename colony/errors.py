@@ -38,6 +38,7 @@
     ├── TraceNotFound           trace_not_found
     ├── GuardReused             idempotency_key_reused
     ├── DeadLetterNotFound      dead_letter_not_found
+    ├── RoundNotFound           round_not_found
     ├── Fenced                  fenced
     ├── ServerChanged           server_changed
     ├── ServerUnfit             server_unfit
@@ -328,6 +329,13 @@ class DeadLetterNotFound(ColonyError):
 
     code = "dead_letter_not_found"
     sentence = "no dead letter {letter_id}"
+
+
+class RoundNotFound(ColonyError):
+    """A question without an open round."""
+
+    code = "round_not_found"
+    sentence = "no round of the question {turn_id} is open"
 
 
 class Fenced(ColonyError):

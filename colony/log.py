@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import structlog
 
-from colony.records import REDACTED, is_secret
+from colony.redaction import REDACTED, is_secret
 
 LogFormat = Literal["console", "json"]
 

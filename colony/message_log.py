@@ -85,12 +85,20 @@ class MessageLog:
 
         Traces are read from the newest on until `scan_budget` hops were looked at.
         """
-        if wanted.trace_id is not None:
-            scanned, complete = await self._traces.log(wanted.trace_id), True
-        else:
-            scanned, complete = await self._scan(scan_budget)
+        scanned, complete = await self._read(wanted, scan_budget)
         found = sorted(filter(wanted.takes, scanned), key=_age, reverse=True)
         return Page(found[:limit], complete)
+
+    async def oldest(self, wanted: Wanted, *, limit: int) -> list[HopRecord]:
+        """Hops that are wanted, in the order they were routed."""
+        scanned, _ = await self._read(wanted, SCAN_BUDGET)
+        found = sorted(filter(wanted.takes, scanned), key=lambda record: record.at)
+        return found[:limit]
+
+    async def _read(self, wanted: Wanted, budget: int) -> tuple[list[HopRecord], bool]:
+        if wanted.trace_id is not None:
+            return await self._traces.log(wanted.trace_id), True
+        return await self._scan(budget)
 
     async def _scan(self, budget: int) -> tuple[list[HopRecord], bool]:
         ids = [

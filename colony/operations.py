@@ -156,7 +156,7 @@ class Select(Operation):
 
 
 class Count(Operation):
-    """Count the rows that match."""
+    """Count the rows that match; the number is the text of the answer and its `rows_affected`."""
 
     mutates: ClassVar[bool] = False
 

@@ -1,6 +1,5 @@
 """Hop records: what the log of a trace keeps of one routed envelope."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -10,17 +9,13 @@ from pydantic import JsonValue
 from colony.codec import blob_reference, pack, unpack
 from colony.envelope import Head
 from colony.errors import EnvelopeError
+from colony.redaction import REDACTED, is_secret
 from colony.routing import Leg
 
 EXCERPT_CHARS: Final = 200
 EXCERPT_MAX_BYTES: Final = 64 * 1024
-REDACTED: Final = "[redacted]"
 
 Bodies = Literal["none", "excerpt", "full"]
-
-_SECRET: Final = re.compile(
-    r"(api_key|auth|auth_ref|token|secret|password)|.*_(key|token|secret|password)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +90,6 @@ def excerpt(body: bytes, bodies: Bodies) -> JsonValue:
     except EnvelopeError:
         return None
     return _redact(value, EXCERPT_CHARS if bodies == "excerpt" else None)
-
-
-def is_secret(key: str) -> bool:
-    """Whether a key names something that must not be shown or handed on."""
-    return _SECRET.fullmatch(key.lower()) is not None
 
 
 def _redact(value: Any, chars: int | None) -> JsonValue:

@@ -1,12 +1,13 @@
-"""The registry: which cells a topology has, and which processes host them."""
+"""The registry: which cells a topology has, how edges join them, which processes host them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from colony.paths import ROOT, within
 from colony.slots import Holder
-from colony.topology.model import CellSpec, Topology
+from colony.topology.model import CellSpec, Edge, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Registered:
 
 
 def registry(topology: Topology, workers: Iterable[Holder]) -> list[Registered]:
-    """Every cell of a topology, by path. Workers tell what they host when they renew their lease."""
+    """Every cell of a topology by path; workers tell what they host when they renew their lease."""
     told = [(f"{worker.role}-{worker.slot}", worker.about) for worker in workers]
     return [
         Registered(
@@ -57,6 +58,32 @@ def registry(topology: Topology, workers: Iterable[Holder]) -> list[Registered]:
         )
         for path in sorted(topology.cells)
     ]
+
+
+def graph(topology: Topology, scope: str = ROOT) -> dict[str, JsonValue]:
+    """The nodes at or below `scope`, and the edges with both ends there."""
+    kinds = {path: "hive" for path in topology.hives}
+    kinds |= {path: cell.cell.type for path, cell in topology.cells.items()}
+    return {
+        "scope": scope,
+        "graph_version": topology.version,
+        "nodes": [
+            {"path": path, "cell_type": kinds[path]}
+            for path in sorted(kinds)
+            if within(path, scope)
+        ],
+        "edges": [
+            _edge(edge)
+            for edges in topology.edges.values()
+            for edge in edges
+            if within(edge.spec.source, scope) and within(edge.spec.target, scope)
+        ],
+    }
+
+
+def _edge(edge: Edge) -> dict[str, JsonValue]:
+    written = edge.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"id": edge.digest, **written}
 
 
 def _cells(about: Mapping[str, JsonValue]) -> Sequence[JsonValue]:

@@ -1,6 +1,8 @@
 """Traces: how they are born, what is known of them, how they end from outside."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -196,6 +198,18 @@ class Traces:
         if answer[0] == b"fenced":
             raise Fenced(trace_id=trace_id)
         return int(answer[1])
+
+    async def newest(self, which: Literal["open", "ended"], *, limit: int) -> list[Trace]:
+        """The records of traces, newest first."""
+        ids = await self.ids(which, limit=limit)
+        found = await asyncio.gather(*(self._get(trace_id) for trace_id in ids))
+        # A record may have gone since its id was read.
+        return [trace for trace in found if trace is not None]
+
+    async def _get(self, trace_id: str) -> Trace | None:
+        with suppress(TraceNotFound):
+            return await self.get(trace_id)
+        return None
 
     async def ids(self, which: Literal["open", "ended"], *, limit: int) -> list[str]:
         """Trace ids, newest first."""

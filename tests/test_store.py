@@ -557,6 +557,35 @@ async def test_many_racing_rounds_are_each_won_once(handle: Handle) -> None:
     assert sorted(wins) == list(range(60))
 
 
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_is_redelivered_a_round_has_one_winner_who_always_wins(
+    handle: Handle, seed: int
+) -> None:
+    chooser = random.Random(seed)
+    calls = [f"c{n}" for n in range(chooser.randint(1, 4))]
+    steps: list[tuple[str, str, str | None, dict[str, Any]]] = [
+        ("asked", "assistant", None, {"expects": calls}),
+        ("asked again", "assistant", None, {"expects": calls}),
+    ]
+    for call in calls:
+        steps += [
+            (f"{call} {copy}", "tool", call, {"answers": [call]})
+            for copy in range(chooser.randint(1, 3))
+        ]
+    schedule = steps + chooser.choices(steps, k=8)
+    chooser.shuffle(schedule)
+
+    won: dict[str, set[bool]] = {}
+    for envelope, role, call_id, more in schedule:
+        reply = await settle(handle(envelope), role, call_id, **more)
+        won.setdefault(envelope, set()).add(reply.won)
+
+    assert all(len(answers) == 1 for answers in won.values())
+    assert sum(answers == {True} for answers in won.values()) == 1
+    rows = await select(handle(), "call_id", table="thread", where={"turn_id": "q"})
+    assert sorted(row["call_id"] for row in rows) == ["assistant", *calls]
+
+
 async def test_settle_needs_an_index_on_the_question_and_the_columns_of_a_round(
     handle: Handle,
 ) -> None:

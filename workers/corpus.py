@@ -1,20 +1,18 @@
 """The corpus: a folder of documents that can be searched, by BM25, without a network."""
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log
 from pathlib import Path
 from threading import Lock
 
 import bm25s
-import Stemmer
-from bm25s.stopwords import STOPWORDS_EN_PLUS
 
+from colony.log import Logger
 from workers.documents import Folder
+from workers.language import sentences, terms
 from workers.readable import decode, readable
 
 DOCUMENT_LIMIT = 4 << 20
@@ -22,16 +20,7 @@ SNIPPET_LIMIT = 400
 
 _HTML = frozenset({".html", ".htm"})
 _TEXT = frozenset({".md", ".markdown", ".txt"})
-_STOPWORDS = frozenset(STOPWORDS_EN_PLUS)
-_WORD = re.compile(r"\w+")
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
-# White space after a full stop and its quotation mark, before what can begin a sentence, unless the
-# stop is of an initial or of a title.
-_SENTENCE_END = re.compile(
-    r"(?:(?<=[.!?])|(?<=[.!?][\"'\u201d\u2019)]))(?<!\b[A-Z]\.)(?<!\b(?:St|Dr|Mr|Ms|No)\.)"
-    r"\s+(?=[\"'\u201c\u2018(*]*[A-Z0-9])"
-)
-_LINE_MARK = re.compile(r"^\s*(?:[-*+>]\s+|\d+[.)]\s+)")
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Corpus:
     Any number of threads may search at once.
     """
 
-    def __init__(self, folder: Folder, logger: logging.Logger) -> None:
+    def __init__(self, folder: Folder, logger: Logger) -> None:
         self._folder = folder
         self._logger = logger
         self._refreshing = Lock()
@@ -84,7 +73,7 @@ class Corpus:
             try:
                 title, text = _read(path)
             except OSError as error:
-                self._logger.warning("document left out", extra={"document": path, "error": error})
+                self._logger.warning("document_left_out", document=path, error=error)
             else:
                 found.append(Document(self._folder.url(path), title or path.stem, text))
         return found
@@ -94,17 +83,17 @@ class Index:
     """Documents, ranked by BM25; those of equal rank by URL."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
-        terms = [_terms(f"{document.title}\n{document.text}") for document in documents]
+        indexed = [terms(f"{document.title}\n{document.text}") for document in documents]
         self._documents = documents
-        self._frequency = Counter(term for found in terms for term in set(found))
+        self._frequency = Counter(term for found in indexed for term in set(found))
         self._bm25 = bm25s.BM25()
         # BM25 over no words divides by their mean number.
         if self._frequency:
-            self._bm25.index(terms, show_progress=False)
+            self._bm25.index(indexed, show_progress=False)
 
     def search(self, query: str, limit: int) -> tuple[list[Hit], int]:
         """The best `limit` documents for `query`, and how many match it at all."""
-        wanted = {term for term in _terms(query) if term in self._frequency}
+        wanted = {term for term in terms(query) if term in self._frequency}
         if not wanted:
             return [], 0
         scores = self._bm25.get_scores(sorted(wanted))
@@ -118,13 +107,13 @@ class Index:
 
     def _hit(self, document: Document, wanted: set[str]) -> Hit:
         best = max(
-            _sentences(document.text), key=lambda text: self._weight(text, wanted), default=""
+            sentences(document.text), key=lambda text: self._weight(text, wanted), default=""
         )
         return Hit(document.title, document.url, best[:SNIPPET_LIMIT])
 
     def _weight(self, sentence: str, wanted: set[str]) -> float:
         """How much of what is wanted a sentence holds; rare words weigh more."""
-        held = wanted.intersection(_terms(sentence))
+        held = wanted.intersection(terms(sentence))
         return sum(log(1 + len(self._documents) / self._frequency[term]) for term in sorted(held))
 
 
@@ -144,21 +133,3 @@ def _read(path: Path) -> tuple[str, str]:
     text = data.decode(errors="replace")
     heading = _HEADING.search(text)
     return heading[1] if heading else "", text
-
-
-def _sentences(text: str) -> list[str]:
-    """The sentences of a text as they stand in it, but for line breaks; headings are left out."""
-    paragraphs = re.split(r"\n\s*\n|\n(?=\s*[-*+#>])", text)
-    plain = (" ".join(_LINE_MARK.sub("", p).split()) for p in paragraphs if not _HEADING.match(p))
-    return [sentence for p in plain for sentence in _SENTENCE_END.split(p) if sentence]
-
-
-def _terms(text: str) -> list[str]:
-    words = (word for word in _WORD.findall(text.casefold()) if word not in _STOPWORDS)
-    return [_stem(word) for word in words]
-
-
-@lru_cache(maxsize=65_536)
-def _stem(word: str) -> str:
-    # A stemmer keeps a cache of its own that is not safe among threads; one made per word is.
-    return str(Stemmer.Stemmer("english", 0).stemWord(word))

@@ -11,7 +11,12 @@ _WORD = re.compile(r"\w+")
 _HEADING = re.compile(r"^#{1,6}\s+\S")
 _BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+>#|]|\d+[.)])\s)")
 _LINE_MARK = re.compile(r"^\s*(?:[-*+>]\s+|\d+[.)]\s+)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'\u201d\u2019)]*\s+(?=[\"'\u201c\u2018(`*]*[A-Z0-9])")
+# White space after a full stop and its quotation mark, before what can begin a sentence, unless the
+# stop is of an initial or of a title.
+_SENTENCE_END = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?][\"'\u201d\u2019)]))(?<!\b[A-Z]\.)(?<!\b(?:St|Dr|Mr|Ms|No)\.)"
+    r"\s+(?=[\"'\u201c\u2018(*`]*[A-Z0-9])"
+)
 
 
 def sentences(text: str) -> list[str]:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from colony.cell import Cell, Host
+from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
 
 
 class Sink(Cell):
     """Keep each message as an output of its trace and emit nothing."""
 
-    default_concurrency: ClassVar[int] = 16
+    default_concurrency: ClassVar[int] = QUICK
 
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
         """The message is kept once this handle is committed."""

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from colony.body import Entry, explain
-from colony.cell import Cell, Host
+from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidOperation, TopologyError
 from colony.operations import Operation, Settle, StoreReply, parse_operation
@@ -24,6 +24,8 @@ class Store(Cell):
 
     Only the first message of a body is read. The schema cannot be changed by a message.
     """
+
+    default_concurrency: ClassVar[int] = QUICK
 
     class Params(Cell.Params):
         """What the tables are, and who may change them.

@@ -173,6 +173,18 @@ builtins.left_behind = True
     assert seen == [False, False]
 
 
+async def test_script_has_no_descriptor_but_its_three_streams() -> None:
+    script = """
+import json, os
+os.dup(0)
+print(json.dumps({"messages": [], "open": sorted(map(int, os.listdir("/proc/self/fd")))}))
+"""
+    (emission,) = await run_script(script)
+
+    # The third is the copy made by the script, the fourth the listing itself.
+    assert emission.body.to_json()["open"] == [0, 1, 2, 3, 4]
+
+
 async def test_script_file_runs_in_its_directory_and_imports_its_neighbour(tmp_path: Path) -> None:
     files = {
         "main.py": "import json, os, neighbour\n"
@@ -241,16 +253,16 @@ child = subprocess.Popen(["sleep", "60"])
 open("pids", "w").write(f"{os.getpid()} {child.pid}")
 time.sleep(60)
 """
-    begun = time.perf_counter()
+    params = {"script_inline": script, "external_timeout_ms": 500}
+    host = RecordingHost.of("code", params, directory=tmp_path)
+    async with started(host) as cell:
+        begun = time.perf_counter()
+        (emission,) = await cell.handle(envelope(), host)
 
-    (emission,) = await run(
-        {"script_inline": script, "external_timeout_ms": 500}, directory=tmp_path
-    )
-
-    assert emission.hop == {"finish_reason": "error", "error_code": "script_timeout"}
-    assert time.perf_counter() - begun < 5
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    await eventually(lambda: not any(_runs(pid) for pid in pids))
+        assert emission.hop == {"finish_reason": "error", "error_code": "script_timeout"}
+        assert time.perf_counter() - begun < 5
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        await eventually(lambda: not any(_runs(pid) for pid in pids))
 
 
 async def test_cancelling_a_handle_kills_the_script(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-import logging
 import os
 from pathlib import Path
 
 import pytest
 
 from colony.errors import ConfigError, InvalidInput, NotFound, TargetBlocked
+from colony.log import get_logger
 from workers.corpus import Corpus
 from workers.documents import Folder
 from workers.readable import decode, readable
@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).parents[2] / "config" / "research" / "documents"
 
 
 def corpus(root: Path) -> Corpus:
-    return Corpus(Folder(root), logging.getLogger("corpus"))
+    return Corpus(Folder(root), get_logger("colony.corpus"))
 
 
 def urls(root: Path, query: str, limit: int = 10) -> list[str]:

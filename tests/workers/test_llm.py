@@ -456,6 +456,18 @@ async def test_replace_at_the_root_clears_everything() -> None:
     assert await system_sent({"a": {"text": "1"}}, {"$replace": True, "b": {"text": "2"}}) == "2"
 
 
+async def test_slots_are_counted_as_they_will_be() -> None:
+    two = {"a": {"x": {"text": "1"}}, "ab": {"text": "2"}}
+    fits = {"a": {"$replace": True, "y": {"text": "3"}}}
+    one_too_many = {"a": {"$replace": True, "y": {"text": "3"}, "z": {"text": "4"}}}
+
+    assert await system_sent(two, fits, system_max_slots=2) == "3\n\n2"
+    with ModelServer([]) as server:
+        host = host_of(server, system_max_slots=2)
+        (emission,) = await ask(host, system_only(two), envelope(system=one_too_many))
+    assert emission.hop["error_code"] == "invalid_input"
+
+
 @pytest.mark.parametrize(
     "system",
     [

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from colony.cell import Cell, Host
+from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import TopologyError
 from workers.code.contract import check
@@ -69,6 +69,11 @@ class Code(Cell):
     def __init__(self, params: Params) -> None:
         super().__init__(params)
         self._program: Program | None = None
+
+    @property
+    def prefetch(self) -> int:
+        """A handler is quick: its process reads ahead, so that commits come in batches."""
+        return self.max_concurrency if self.params.handler is None else QUICK
 
     async def start(self, host: Host) -> None:
         """The program is loaded; raises TopologyError where it cannot be."""

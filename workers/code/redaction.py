@@ -1,18 +1,12 @@
-"""Redaction: which names hold secrets, and what is left of params and environment without them."""
+"""Redaction: what is left of params and environment for a script, without their secrets."""
 
 from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-_NAMES = frozenset({"api_key", "auth", "auth_ref", "token", "secret", "password"})
-_ENDINGS = ("_key", "_token", "_secret", "_password")
+from colony.redaction import is_secret
+
 _OURS = "COLONY_"
-
-
-def is_secret(name: str) -> bool:
-    """Whether a value called `name` is kept from scripts (meclaw, code cell)."""
-    lowered = name.lower()
-    return lowered in _NAMES or lowered.endswith(_ENDINGS)
 
 
 def without_secrets(value: JsonValue) -> JsonValue:

@@ -170,7 +170,7 @@ def _become(job: Job, compiled: types.CodeType | None, streams: list[int]) -> No
         os.setpgid(0, 0)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        # A fork that kept the line of another job open would keep that job alive.
+        # A script must not reach the orders of this process or the lines of other jobs.
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         code = _run(job, compiled)
     except BaseException:

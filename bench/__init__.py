@@ -1,0 +1,1 @@
+"""Benchmarks: what colony does in a second, beside what people use today."""

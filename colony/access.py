@@ -1,0 +1,90 @@
+"""Access: what a client of a colony may ask, over one connection to its server."""
+
+import asyncio
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from colony.admission import Admission
+from colony.dead_letters import DeadLetters
+from colony.endings import Endings
+from colony.errors import RoundNotFound, ServerUnavailable
+from colony.feed import Feed
+from colony.keys import Keys
+from colony.link import Link
+from colony.message_log import MessageLog
+from colony.publication import Publication
+from colony.registry import Registered, registry
+from colony.rounds import Round, Rounds
+from colony.slots import holders
+from colony.status import Status, read_status
+from colony.topology.model import Topology
+from colony.traces import Traces
+
+PATIENCE_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+class Access:
+    """The colony `name` on the server at `url`. Connects when it is first asked something."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.keys = Keys(name)
+        self.link = Link(url)
+        self.publication = Publication(self.link, self.keys)
+        self.admission = Admission(self.link, self.keys, self.publication)
+        self.traces = Traces(self.link, self.keys)
+        self.dead_letters = DeadLetters(self.link, self.keys)
+        self.messages = MessageLog(self.link, self.keys)
+        self.endings = Endings(self.link, self.keys)
+        self.feed = Feed(self.link, self.keys)
+
+    async def topology(self) -> Topology:
+        """The newest topology; of version 0 and empty where none was published."""
+        await self.publication.refresh()
+        return self.publication.current
+
+    async def registry(self) -> list[Registered]:
+        """Every cell of the newest topology."""
+        topology = await self.topology()
+        return registry(topology, await holders(self.link, self.keys, "worker"))
+
+    async def rounds(self, *, turn_id: str | None = None) -> list[Round]:
+        """The open rounds, the oldest first; raises RoundNotFound where `turn_id` has none."""
+        cells = (await self.topology()).cells.values()
+        stores = [cell.path for cell in cells if cell.cell.type == "store"]
+        found = await Rounds(self.link, self.keys).open(stores, turn_id=turn_id)
+        if turn_id is not None and not found:
+            raise RoundNotFound(turn_id=turn_id)
+        return found
+
+    async def status(self) -> Status:
+        """The colony at this moment."""
+        return await read_status(self.link, self.keys, self.publication)
+
+    async def close(self) -> None:
+        """Whoever waits or follows comes to an end, and the connection is closed."""
+        await self.feed.close()
+        await self.endings.close()
+        await self.link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def promptly(answer: Awaitable[T]) -> T:
+    """What is awaited; raises ServerUnavailable where a server that hangs keeps it too long."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await answer
+    except TimeoutError:
+        raise ServerUnavailable(detail=f"no answer within {PATIENCE_S:g} s") from None

@@ -1,0 +1,81 @@
+"""Events: the hops of a colony as a stream of server-sent events."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+from pydantic import JsonValue
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+
+from colony.access import promptly
+from colony.api.problems import Problem, of_error
+from colony.api.requests import Query, access_of
+from colony.errors import ColonyError
+from colony.feed import Feed, Gap
+from colony.records import HopRecord
+
+COMMENT_S: Final = 15
+SEND_TIMEOUT_S: Final = 30
+HEADERS: Final = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+
+
+class EventsQuery(Query):
+    """Which trace; all of them without one. `after` is the id of the last event that was seen."""
+
+    trace_id: str | None = None
+    after: str | None = None
+
+
+async def get_events(request: Request) -> Response:
+    """Hops as they are routed: all, or those of one trace to its end, from its start.
+
+    Only the events of one trace can be taken up again where they were left; on the stream of all,
+    an event `gap` says that something was missed.
+    """
+    query = EventsQuery.of(request)
+    access = access_of(request)
+    seen = query.after or request.headers.get("last-event-id")
+    if query.trace_id is None:
+        return _stream(_all(access.feed, missed=seen is not None))
+    if seen is not None and not _is_entry(seen):
+        raise Problem(400, "bad_query", "after is the id of an event of this trace")
+    await promptly(access.traces.get(query.trace_id))
+    return _stream(_one(access.feed, query.trace_id, f"({seen}" if seen else "-"))
+
+
+def _stream(events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+    return EventSourceResponse(events, headers=HEADERS, ping=COMMENT_S, send_timeout=SEND_TIMEOUT_S)
+
+
+async def _all(feed: Feed, *, missed: bool) -> AsyncIterator[ServerSentEvent]:
+    yield ServerSentEvent(comment="following", retry=1000)
+    if missed:
+        yield ServerSentEvent(event="gap", data=json.dumps({"lost": None}))
+    async for item in feed.follow():
+        if isinstance(item, Gap):
+            yield ServerSentEvent(event="gap", data=json.dumps({"lost": item.lost}))
+        else:
+            yield _hop(item)
+
+
+async def _one(feed: Feed, trace_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
+    try:
+        async for record in feed.follow_trace(trace_id, after=after):
+            yield _hop(record)
+    except ColonyError as error:
+        problem = of_error(error)
+        told: dict[str, JsonValue] = {"code": problem.code, "detail": problem.detail}
+        yield ServerSentEvent(event="error", data=json.dumps(told))
+    else:
+        yield ServerSentEvent(event="end", data=json.dumps({"trace_id": trace_id}))
+
+
+def _hop(record: HopRecord) -> ServerSentEvent:
+    return ServerSentEvent(event="hop", id=record.entry, data=json.dumps(record.to_json()))
+
+
+def _is_entry(text: str) -> bool:
+    milliseconds, dash, sequence = text.partition("-")
+    return milliseconds.isdecimal() and bool(dash) and sequence.isdecimal()

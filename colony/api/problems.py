@@ -1,0 +1,111 @@
+"""Problems: what a client is told when its request cannot be served (RFC 9457)."""
+
+from typing import Final
+
+from pydantic import JsonValue
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from colony.errors import (
+    BodyError,
+    BodyTooLarge,
+    ColonyError,
+    DeadLetterNotFound,
+    EnvelopeError,
+    GuardReused,
+    RoundNotFound,
+    ServerUnavailable,
+    ServerUnfit,
+    TopologyMissing,
+    TraceNotFound,
+)
+from colony.log import get_logger
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+log = get_logger("colony.api")
+
+# The first that fits decides.
+_STATUS: Final[tuple[tuple[type[ColonyError], int], ...]] = (
+    (BodyTooLarge, 413),
+    (BodyError, 422),
+    (EnvelopeError, 422),
+    (GuardReused, 422),
+    (TraceNotFound, 404),
+    (DeadLetterNotFound, 404),
+    (RoundNotFound, 404),
+    (ServerUnavailable, 503),
+    (ServerUnfit, 503),
+    (TopologyMissing, 503),
+)
+_OF_STATUS: Final = {404: "not_found", 405: "method_not_allowed"}
+RETRY_AFTER_S: Final = "1"
+
+
+class Problem(Exception):
+    """A request that is refused for a reason of HTTP: a status, a stable code and a sentence."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: dict[str, str] | None = None,
+        **more: JsonValue,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers or {}
+        self.more = more
+
+    def response(self) -> JSONResponse:
+        """The problem as a response."""
+        content: dict[str, JsonValue] = {
+            "type": f"urn:colony:error:{self.code}",
+            "title": self.code.replace("_", " "),
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.more,
+        }
+        return JSONResponse(content, self.status, self.headers, MEDIA_TYPE)
+
+
+def of_error(error: ColonyError) -> Problem:
+    """The problem that an error of colony is to a client."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    headers = {"Retry-After": RETRY_AFTER_S} if status == 503 else None
+    return Problem(status, error.code, str(error), headers=headers)
+
+
+async def on_problem(request: Request, error: Exception) -> JSONResponse:
+    """Answer a Problem."""
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def on_colony_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer an error of colony."""
+    assert isinstance(error, ColonyError)
+    problem = of_error(error)
+    if problem.status >= 500:
+        log.error(problem.code, path=request.url.path, detail=problem.detail)
+    return problem.response()
+
+
+async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """Answer what the router refuses."""
+    assert isinstance(error, HTTPException)
+    code = _OF_STATUS.get(error.status_code, "request_refused")
+    detail = f"{request.method} {request.url.path} is not served here"
+    headers = dict(error.headers or {})
+    return Problem(error.status_code, code, detail, headers=headers).response()
+
+
+async def on_anything_else(request: Request, error: Exception) -> JSONResponse:
+    """Answer a mistake of ours without telling more than that; the log has the rest."""
+    return Problem(500, "internal_error", "colony made a mistake; its log says more").response()

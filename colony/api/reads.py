@@ -1,0 +1,142 @@
+"""Reads: what is in a colony and what goes on there, as JSON."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from colony.access import promptly
+from colony.api.requests import Limit, Millisecond, NoQuery, Query, access_of
+from colony.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
+from colony.paths import ROOT, within
+from colony.registry import graph
+
+
+class RegistryQuery(Query):
+    """Which cells."""
+
+    path: str | None = None
+    path_prefix: str | None = None
+    type: str | None = None
+    active: bool | None = None
+    limit: Limit = 100
+
+
+async def get_registry(request: Request) -> Response:
+    """The cells of the newest topology, by path."""
+    query = RegistryQuery.of(request)
+    cells = [
+        cell.to_json()
+        for cell in await promptly(access_of(request).registry())
+        if query.path in (None, cell.spec.path)
+        and (query.path_prefix is None or within(cell.spec.path, query.path_prefix))
+        and query.type in (None, cell.spec.cell.type)
+        and query.active in (None, cell.active)
+    ]
+    return JSONResponse({"registry": cells[: query.limit]})
+
+
+class GraphQuery(Query):
+    """Which part of the graph."""
+
+    scope: str = ROOT
+
+
+async def get_graph(request: Request) -> Response:
+    """Nodes and edges of the newest topology."""
+    query = GraphQuery.of(request)
+    return JSONResponse(
+        {"graph": graph(await promptly(access_of(request).topology()), query.scope)}
+    )
+
+
+class TraceQuery(Query):
+    """Which hops; `error` is a code, or `true` for any."""
+
+    trace_id: str | None = None
+    path_prefix: str | None = None
+    correlation_id: str | None = None
+    error: str | None = None
+    since: Millisecond | None = None
+    limit: Limit = 100
+
+
+async def get_trace(request: Request) -> Response:
+    """Hops in the order they were routed; with `trace_id`, the record of that trace as well."""
+    query = TraceQuery.of(request)
+    access = access_of(request)
+    told: dict[str, JsonValue] = {}
+    if query.trace_id is not None:
+        told["record"] = (await promptly(access.traces.get(query.trace_id))).to_json()
+    wanted = Wanted(**query.model_dump(exclude={"limit"}))
+    records = await promptly(access.messages.oldest(wanted, limit=query.limit))
+    rows: list[JsonValue] = [record.to_json() for record in records]
+    return JSONResponse({"trace": rows, **told})
+
+
+class TracesQuery(Query):
+    """Which traces."""
+
+    state: Literal["open", "ended"] = "open"
+    limit: Limit = 100
+
+
+async def get_traces(request: Request) -> Response:
+    """The records of traces, newest first."""
+    query = TracesQuery.of(request)
+    traces = access_of(request).traces
+    found = await promptly(traces.newest(query.state, limit=query.limit))
+    return JSONResponse({"traces": [trace.to_json() for trace in found]})
+
+
+class MessagesQuery(Query):
+    """Which messages. The two of `before` come from the last row of the page before."""
+
+    id: str | None = None
+    trace_id: str | None = None
+    parent_message_id: str | None = None
+    correlation_id: str | None = None
+    to_path_prefix: str | None = None
+    from_path_prefix: str | None = None
+    body_kind: Literal["inline", "blob"] | None = None
+    since: Millisecond | None = None
+    until: Millisecond | None = None
+    before_created_at: Millisecond | None = None
+    before_id: str | None = None
+    limit: Limit = 100
+    scan_budget: Annotated[int, Field(ge=1, le=MAX_SCAN_BUDGET)] = SCAN_BUDGET
+
+    @model_validator(mode="after")
+    def _before_is_whole(self) -> Self:
+        if (self.before_created_at is None) != (self.before_id is None):
+            raise ValueError("before_created_at and before_id go together")
+        return self
+
+    def wanted(self) -> Wanted:
+        """What the message log is asked for."""
+        left_out = {"limit", "scan_budget", "before_created_at", "before_id"}
+        before = None
+        if self.before_created_at is not None and self.before_id is not None:
+            before = (self.before_created_at, self.before_id)
+        return Wanted(**self.model_dump(exclude=left_out), before=before)
+
+
+async def get_messages(request: Request) -> Response:
+    """The message log, newest first; `complete` tells whether all that is kept was looked at."""
+    query = MessagesQuery.of(request)
+    page = await promptly(
+        access_of(request).messages.newest(
+            query.wanted(), limit=query.limit, scan_budget=query.scan_budget
+        )
+    )
+    rows: list[JsonValue] = [record.to_json() for record in page.records]
+    return JSONResponse({"messages": rows, "complete": page.complete})
+
+
+async def get_rounds(request: Request) -> Response:
+    """The open rounds, the oldest first; those of one question where the path names it."""
+    NoQuery.of(request)
+    turn_id: str | None = request.path_params.get("turn_id")
+    rounds = await promptly(access_of(request).rounds(turn_id=turn_id))
+    return JSONResponse({"rounds": [found.to_json() for found in rounds]})

@@ -1,0 +1,72 @@
+"""The server: the application on a socket, in the event loop of whoever runs it."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+
+from colony.access import Access
+from colony.api.app import make_app
+from colony.errors import ConfigError
+from colony.log import get_logger
+
+BACKLOG: Final = 2048
+GRACE_S: Final = 5
+
+log = get_logger("colony.api")
+
+
+class Server:
+    """The HTTP interface of the colony at `url`, bound when it is made.
+
+    Raises ConfigError where the address cannot be had.
+    """
+
+    def __init__(self, url: str, name: str, *, host: str, port: int, token: str | None) -> None:
+        self._access = Access(url, name)
+        self._socket = _bind(host, port)
+        config = uvicorn.Config(
+            make_app(self._access, token=token),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._http = _Quiet(config)
+
+    @property
+    def address(self) -> str:
+        """Where it is reached."""
+        host, port, *_ = self._socket.getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(self) -> None:
+        """Answer requests until stopped; those under way get a few seconds to be finished."""
+        log.info("listening", address=self.address)
+        try:
+            await self._http.serve(sockets=[self._socket])
+        finally:
+            await self._access.close()
+
+    async def stop(self) -> None:
+        """Take no more requests, end the streams, and let `serve` come to an end."""
+        self._http.should_exit = True
+        await self._access.feed.close()
+
+
+class _Quiet(uvicorn.Server):
+    """A server that leaves signals to whoever runs the loop."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigError(detail=f"cannot listen on {host}:{port}: {error.strerror}") from None

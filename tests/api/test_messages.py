@@ -1,0 +1,262 @@
+"""POST /messages: what is admitted, what is refused, what is waited for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from colony.access import Access
+
+Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+def message(text: str = "you", target: str = "/greet", **more: object) -> dict[str, Any]:
+    entry = {"origin": "user", "type": "text", "text": text}
+    return {"target": target, "body": {"messages": [entry]}, **more}
+
+
+def problem(response: httpx.Response) -> tuple[int, str]:
+    assert response.headers["content-type"] == "application/problem+json"
+    told = response.json()
+    assert told.keys() >= {"type", "title", "status", "code", "detail"}
+    assert told["status"] == response.status_code
+    return response.status_code, told["code"]
+
+
+async def test_a_message_is_admitted_with_its_ids(http: httpx.AsyncClient, access: Access) -> None:
+    response = await http.post("/messages", json=message(headers={"chat": 7}, hop={"kind": "x"}))
+
+    assert response.status_code == 202
+    told = response.json()
+    assert told["message_id"] == told["trace_id"]
+    trace = await access.traces.get(told["trace_id"])
+    assert (trace.state, trace.live, trace.entry) == ("open", 1, "/greet")
+
+
+async def test_headers_become_context_and_hop_stays_hop(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    sent = message(headers={"chat": 7}, hop={"kind": "x"}, wait=10)
+    trace_id = (await http.post("/messages", json=sent)).json()["trace_id"]
+
+    first = (await running.traces.log(trace_id))[0].head
+    assert (first.sender, first.context, first.hop) == ("@external", {"chat": 7}, {"kind": "x"})
+
+
+async def test_waiting_answers_with_what_came_of_it(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    response = await http.post("/messages?wait=10", json=message())
+
+    assert response.status_code == 200
+    told = response.json()
+    assert (told["state"], told["cause"], told["reason"]) == ("ended", "completed", None)
+    [output] = told["outputs"]
+    assert output["path"] == "/out"
+    assert output["body"]["messages"][0]["text"] == "hello you"
+
+
+async def test_a_wait_that_runs_out_is_accepted_only(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    response = await http.post("/messages", json=message(target="/slow", wait=0.05))
+
+    assert response.status_code == 202
+    assert (await running.traces.get(response.json()["trace_id"])).state == "open"
+
+
+async def test_a_timeout_ends_the_trace(http: httpx.AsyncClient, running: Access) -> None:
+    response = await http.post("/messages", json=message(target="/slow", timeout_s=0.05, wait=10))
+
+    assert response.status_code == 200
+    assert response.json()["cause"] == "failed"
+    assert response.json()["reason"] == "trace_timeout"
+
+
+async def test_an_unknown_target_is_accepted_and_dies(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    response = await http.post("/messages", json=message(target="/nobody", wait=10))
+
+    assert (response.status_code, response.json()["cause"]) == (200, "failed")
+    [letter] = await running.dead_letters.list()
+    assert letter.code == "unresolved_path"
+
+
+async def test_a_hundred_waiters_share_one_connection(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    await http.post("/messages", json=message(wait=10))
+    before = await _clients(running)
+    waiting = [
+        asyncio.create_task(http.post("/messages", json=message(target="/slow", wait=2)))
+        for _ in range(100)
+    ]
+    async with asyncio.timeout(10):
+        while len(await running.traces.ids("open", limit=200)) < 100:
+            await asyncio.sleep(0.02)
+
+    assert await _clients(running) == before
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _clients(access: Access) -> int:
+    return len((await access.link.command("CLIENT", "LIST")).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("ttl", 0, "invalid_ttl"),
+        ("ttl", -1, "invalid_ttl"),
+        ("ttl", "5", "invalid_ttl"),
+        ("ttl", 1.5, "invalid_ttl"),
+        ("ttl", True, "invalid_ttl"),
+        ("ttl", 2**32, "invalid_ttl"),
+        ("headers", 5, "invalid_headers"),
+        ("hop", [], "invalid_hop"),
+        ("body", {}, "invalid_ubf_body"),
+        ("body", None, "invalid_ubf_body"),
+        ("body", {"messages": [{"origin": "you", "type": "text"}]}, "invalid_ubf_body"),
+        ("target", "", "invalid_target"),
+        ("target", 5, "invalid_target"),
+        ("wait", -1, "invalid_wait"),
+        ("wait", 301, "invalid_wait"),
+        ("timeout_s", 0, "invalid_timeout"),
+        ("tll", 5, "unknown_field"),
+    ],
+)
+async def test_a_field_that_is_wrong_is_refused_by_its_code(
+    http: httpx.AsyncClient, access: Access, field: str, value: object, code: str
+) -> None:
+    response = await http.post("/messages", json=message() | {field: value})
+
+    assert problem(response) == (422, code)
+    assert await access.traces.ids("open", limit=10) == []
+
+
+async def test_a_ttl_of_null_is_the_budget_of_the_tree(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    trace_id = (await http.post("/messages", json=message(ttl=None, wait=10))).json()["trace_id"]
+
+    assert (await running.traces.log(trace_id))[0].head.ttl == 63
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '"x"', '{"target": NaN}', '{"a": 1, "a": 2}', "[" * 100_000, "\xff"],
+    ids=["empty", "cut", "list", "string", "nan", "twice", "deep", "bytes"],
+)
+async def test_a_body_that_is_no_json_object_is_refused(http: httpx.AsyncClient, text: str) -> None:
+    response = await http.post(
+        "/messages",
+        content=text.encode("latin-1"),
+        headers={"Content-Type": "application/json; charset=utf-8"},
+    )
+
+    assert problem(response) == (400, "invalid_json")
+
+
+async def test_text_that_no_encoding_knows_is_refused(http: httpx.AsyncClient) -> None:
+    text = r'{"target": "/greet", "body": {"messages": []}, "hop": {"x": "\ud800"}}'
+    response = await http.post(
+        "/messages", content=text, headers={"Content-Type": "application/json"}
+    )
+
+    assert problem(response) == (422, "envelope_invalid")
+
+
+async def test_headers_that_nest_too_deep_are_refused(http: httpx.AsyncClient) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(80):
+        deep = {"x": deep}
+    response = await http.post("/messages", json=message(headers=deep))
+
+    assert problem(response) == (422, "envelope_invalid")
+
+
+async def test_another_media_type_is_refused(http: httpx.AsyncClient) -> None:
+    response = await http.post("/messages", content="{}", headers={"Content-Type": "text/plain"})
+
+    assert problem(response) == (415, "unsupported_media_type")
+
+
+async def test_a_body_above_the_limit_is_refused_while_it_streams(
+    http: httpx.AsyncClient,
+) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 64:
+            sent += 1
+            yield b"x" * 1024 * 1024
+
+    async def stream() -> Any:
+        for chunk in chunks():
+            yield chunk
+
+    response = await http.post(
+        "/messages", content=stream(), headers={"Content-Type": "application/json"}
+    )
+
+    assert problem(response) == (413, "body_too_large")
+    assert sent < 20
+
+
+async def test_an_unknown_parameter_is_refused(http: httpx.AsyncClient, access: Access) -> None:
+    response = await http.post("/messages?wiat=3", json=message())
+
+    assert problem(response) == (400, "bad_query")
+    assert await access.traces.ids("open", limit=10) == []
+
+
+async def test_wait_in_query_and_body_is_refused(http: httpx.AsyncClient) -> None:
+    assert problem(await http.post("/messages?wait=1", json=message(wait=1))) == (400, "bad_query")
+
+
+async def test_an_idempotency_key_admits_once(http: httpx.AsyncClient, access: Access) -> None:
+    key = {"Idempotency-Key": "order-1"}
+    first = await http.post("/messages", json=message(), headers=key)
+    again = await http.post("/messages", json=message(), headers=key)
+
+    assert first.json() == again.json()
+    assert len(await access.traces.ids("open", limit=10)) == 1
+
+
+async def test_an_idempotency_key_of_another_request_is_refused(http: httpx.AsyncClient) -> None:
+    key = {"Idempotency-Key": "order-1"}
+    await http.post("/messages", json=message(), headers=key)
+    other = await http.post("/messages", json=message("somebody else"), headers=key)
+
+    assert problem(other) == (422, "idempotency_key_reused")
+
+
+async def test_a_message_before_any_tree_is_refused(redis_url: str) -> None:
+    from colony.api.app import make_app
+
+    async with Access(redis_url, "empty") as access:
+        transport = httpx.ASGITransport(make_app(access, token=None))
+        async with httpx.AsyncClient(transport=transport, base_url="http://[::1]:80") as http:
+            response = await http.post("/messages", json=message())
+
+    assert problem(response) == (503, "topology_missing")
+
+
+async def test_a_full_server_refuses_births_and_says_so(
+    http: httpx.AsyncClient, access: Access
+) -> None:
+    await access.topology()
+    await access.link.command("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        response = await http.post("/messages", json=message())
+    finally:
+        await access.link.command("CONFIG", "SET", "maxmemory", "0")
+
+    assert problem(response) == (503, "server_unavailable")
+    assert response.headers["retry-after"]

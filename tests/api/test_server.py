@@ -1,0 +1,131 @@
+"""The interface on a socket: streams of events, and a server that goes away."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from colony.access import Access
+from colony.api.server import Server
+from colony.body import Body, Entry
+from colony.errors import ConfigError
+from colony.testing.redis_server import RedisServer
+
+Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(url: str) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
+    server = Server(url, "colony", host="127.0.0.1", port=0, token=None)
+    task = asyncio.create_task(server.serve())
+    async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
+        yield server, http
+    await server.stop()
+    await task
+
+
+async def admit(access: Access, text: str = "you", target: str = "/greet") -> str:
+    return (await access.admission.admit(target, Body.of(Entry.say("user", text)))).trace_id
+
+
+async def events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """Each event, comments included."""
+    event: dict[str, Any] = {}
+    async for line in response.aiter_lines():
+        name, _, value = line.partition(": ")
+        if line:
+            event[name or "comment"] = json.loads(value) if name == "data" else value
+        elif event:
+            yield event
+            event = {}
+
+
+async def test_the_events_of_a_trace_are_its_hops_to_its_end(running: Access) -> None:
+    trace_id = await admit(running)
+    async with serving(running.link.url) as (_, http):
+        async with http.stream("GET", f"/colony/events?trace_id={trace_id}") as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            assert response.headers["x-accel-buffering"] == "no"
+            seen = [event async for event in events(response)]
+
+    assert [event["event"] for event in seen] == ["hop", "hop", "end"]
+    assert [event["data"]["to_path"] for event in seen[:2]] == ["/greet", "/out"]
+
+
+async def test_events_go_on_where_they_were_left(running: Access) -> None:
+    trace_id = await admit(running)
+    async with serving(running.link.url) as (_, http):
+        url = f"/colony/events?trace_id={trace_id}"
+        async with http.stream("GET", url) as response:
+            first = await anext(events(response))
+        headers = {"Last-Event-ID": first["id"]}
+        async with http.stream("GET", url, headers=headers) as response:
+            rest = [event async for event in events(response)]
+
+    assert [event["event"] for event in rest] == ["hop", "end"]
+    assert rest[0]["data"]["to_path"] == "/out"
+
+
+async def test_all_events_come_as_they_happen(running: Access) -> None:
+    async with serving(running.link.url) as (_, http):
+        async with http.stream("GET", "/colony/events") as response:
+            stream = events(response)
+            assert (await anext(stream))["comment"] == "following"
+            trace_id = await admit(running)
+            async with asyncio.timeout(10):
+                seen = [await anext(stream), await anext(stream)]
+
+    assert [event["data"]["trace_id"] for event in seen] == [trace_id, trace_id]
+
+
+async def test_taking_up_the_stream_of_all_starts_with_a_gap(running: Access) -> None:
+    async with serving(running.link.url) as (_, http):
+        headers = {"Last-Event-ID": "1-1"}
+        async with http.stream("GET", "/colony/events", headers=headers) as response:
+            stream = events(response)
+            await anext(stream)
+            assert (await anext(stream))["event"] == "gap"
+
+
+async def test_a_stop_ends_the_streams(running: Access) -> None:
+    async with serving(running.link.url) as (server, http):
+        async with http.stream("GET", "/colony/events") as response:
+            stream = events(response)
+            await anext(stream)
+            await server.stop()
+            async with asyncio.timeout(3):
+                with suppress(StopAsyncIteration, httpx.RemoteProtocolError):
+                    await anext(stream)
+
+
+async def test_a_server_that_is_away_is_503_and_comes_back(
+    redis_binary: Any, eventually: Eventually
+) -> None:
+    with RedisServer.start(redis_binary, fsync="always") as redis:
+        async with serving(redis.url) as (_, http):
+            redis.kill()
+            for url in ("/readyz", "/colony/graph"):
+                response = await http.get(url)
+                assert (response.status_code, response.json()["code"]) == (
+                    503,
+                    "server_unavailable",
+                )
+            assert (await http.get("/healthz")).status_code == 200
+            redis.restart()
+
+            async def back() -> bool:
+                return (await http.get("/colony/graph")).status_code == 200
+
+            await eventually(back)
+
+
+async def test_a_port_that_is_taken_is_refused_by_name() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            Server("redis://127.0.0.1:1", "colony", host="127.0.0.1", port=port, token=None)

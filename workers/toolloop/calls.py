@@ -1,0 +1,124 @@
+"""Calls: what a model asked for, read so that every call has one id and can be answered.
+
+A call that cannot be run keeps its place in the history, in a form that providers accept, and has
+a problem that becomes its result.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from colony.body import Entry
+
+NAMELESS = "unknown"
+EXCERPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a call is not run."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call; `arguments` is the text of an object."""
+
+    entry: Entry
+    id: str
+    name: str
+    arguments: str
+    problem: Problem | None = None
+
+    def remembered(self) -> Entry:
+        """The call as the thread keeps it, and as the provider gets it back."""
+        function = {"name": self.name, "arguments": self.arguments}
+        text = json.dumps(function, ensure_ascii=False)
+        return self.entry.model_copy(update={"id": self.id, "text": text})
+
+    def handed_over(self) -> Entry:
+        """The call as its tool gets it: the bare arguments."""
+        return Entry(origin="assistant", type="tool_call", id=self.id, text=self.arguments)
+
+
+def read_calls(
+    entries: Iterable[Entry], *, name_call: Callable[[int], str], limit: int
+) -> list[ToolCall]:
+    """The calls among `entries`, in order.
+
+    An exact repeat under the same id is dropped. An id that is empty, or taken by another call,
+    becomes `name_call(position)`. Beyond `limit` calls none is run.
+    """
+    calls: dict[str, ToolCall] = {}
+    for position, entry in enumerate(entries):
+        call = _read(entry)
+        taken = calls.get(call.id)
+        if taken is not None and _same(taken, call):
+            continue
+        if not call.id or taken is not None:
+            call = replace(call, id=name_call(position))
+        if len(calls) >= limit:
+            detail = f"only {limit} calls of one answer are run"
+            call = replace(call, problem=Problem("call_budget_exceeded", detail))
+        calls[call.id] = call
+    return list(calls.values())
+
+
+def _same(one: ToolCall, other: ToolCall) -> bool:
+    return bool(one.id) and (one.name, one.arguments) == (other.name, other.arguments)
+
+
+def _read(entry: Entry) -> ToolCall:
+    function = _json(entry.text)
+    call = ToolCall(entry, entry.id or "", NAMELESS, "{}")
+    if not isinstance(function, dict):
+        detail = f"the call is not the JSON of a function: {_excerpt(entry.text)}"
+        return replace(call, problem=Problem("malformed_tool_call", detail))
+    name, arguments = function.get("name"), _arguments(function.get("arguments"))
+    if not isinstance(name, str) or not name:
+        return replace(call, problem=Problem("missing_name", "the call names no tool"))
+    if arguments is None:
+        excerpt = _excerpt(function.get("arguments"))
+        detail = f"the arguments are not the JSON of an object: {excerpt}"
+        return replace(call, name=name, problem=Problem("invalid_arguments", detail))
+    return replace(call, name=name, arguments=arguments)
+
+
+def _arguments(written: object) -> str | None:
+    """The text of the argument object, or None where there is none."""
+    if written is None or written == "":
+        return "{}"
+    if isinstance(written, dict):
+        return json.dumps(written, ensure_ascii=False)
+    found = _json(written)
+    if isinstance(found, dict):
+        return str(written)
+    # Some models write the object as a text within the text.
+    return found if isinstance(found, str) and isinstance(_json(found), dict) else None
+
+
+def _json(text: object) -> object:
+    try:
+        found: object = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _excerpt(written: object) -> str:
+    text = written if isinstance(written, str) else json.dumps(written, ensure_ascii=False)
+    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
+
+
+def spoken(entries: Sequence[Entry], calls: Sequence[ToolCall]) -> list[Entry]:
+    """An answer as the thread keeps it: its prose, and its calls where they stood."""
+    kept = {id(call.entry): call for call in calls}
+    prose = [e for e in entries if e.type == "text" and e.origin == "assistant" and e.text]
+    beside = {id(entry) for entry in prose}
+    return [
+        kept[id(entry)].remembered() if id(entry) in kept else entry
+        for entry in entries
+        if id(entry) in kept or id(entry) in beside
+    ]

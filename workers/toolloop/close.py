@@ -1,0 +1,113 @@
+"""Close: how a round goes on whose results were lost, once everything else has come to rest.
+
+The quiet lane leads here. The rows tell where the question stands: a round that waits gets error
+results in place of what is missing and goes its ordinary way; a question that nothing can follow
+gets an answer that says so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from colony.body import Entry
+from colony.envelope import Emission, Envelope
+from colony.schema import Row
+from workers.toolloop import requests
+from workers.toolloop.params import ThreadParams
+from workers.toolloop.rows import assistant_row, rows_of, tool_row
+from workers.toolloop.settle import expected
+from workers.toolloop.thread import Round, Thread
+from workers.toolloop.turns import question_id, route_of
+
+STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Why the question went quiet, what the user has of it, and which round is gone on with."""
+
+    lost: str
+    outputs: int
+    iteration: int = 0
+
+
+Mend = Callable[[ThreadParams, str, Round, list[Row]], list[Emission]]
+
+
+def close(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """What a quiet question needs, for a round that is joined by `collect`."""
+    return _close(envelope, ThreadParams.read(params), _insert)
+
+
+def close_settling(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """What a quiet question needs, for a round that is joined by `settle`."""
+    return _close(envelope, ThreadParams.read(params), _settle)
+
+
+def _close(envelope: Envelope, own: ThreadParams, mend: Mend) -> list[Emission]:
+    turn_id = question_id(envelope)
+    case = _case(envelope)
+    if route_of(envelope) == "quiet":
+        return [_told(requests.select_thread(own.table, turn_id, route="look"), case)]
+    open_round = None if "error_code" in envelope.hop else _open_round(envelope, turn_id)
+    if open_round is not None:
+        rows = [_lost_row(turn_id, open_round, call, case.lost) for call in open_round.missing]
+        case = replace(case, iteration=open_round.iteration)
+        return [_told(made, case) for made in mend(own, turn_id, open_round, rows)]
+    if case.outputs:
+        return []
+    return [_told(requests.nothing(route="failed", error_code=case.lost), case)]
+
+
+def _case(envelope: Envelope) -> Case:
+    # The quiet lane tells it in hop, which the edge to the store keeps in context.
+    told = envelope.hop if route_of(envelope) == "quiet" else envelope.context
+    lost = told.get("error_code" if told is envelope.hop else "lost")
+    outputs = told.get("outputs")
+    return Case(
+        lost=lost if isinstance(lost, str) and lost else STALLED,
+        outputs=outputs if isinstance(outputs, int) else 0,
+    )
+
+
+def _told(emission: Emission, case: Case) -> Emission:
+    """The emission with the case in its hop, for the edge that takes it."""
+    told: dict[str, JsonValue] = {
+        "lost": case.lost,
+        "outputs": case.outputs,
+        "iter": case.iteration,
+    }
+    return emission.model_copy(update={"hop": {**emission.hop, **told}})
+
+
+def _open_round(envelope: Envelope, turn_id: str) -> Round | None:
+    """The newest round, if nobody went on with it."""
+    thread = Thread.of(rows_of(envelope.body), turn_id)
+    newest = thread.in_order[-1] if thread.in_order else None
+    if newest is None or newest.claimed or thread.question is None:
+        return None
+    return newest
+
+
+def _lost_row(turn_id: str, found: Round, call_id: str, lost: str) -> Row:
+    text = f"{lost}: the result of this call was lost; nothing is known of what it did"
+    return tool_row(turn_id, found.iteration, Entry.result(call_id, text, is_error=True))
+
+
+def _insert(own: ThreadParams, turn_id: str, found: Round, rows: list[Row]) -> list[Emission]:
+    made = [requests.insert(own.table, row, route=requests.STORE) for row in rows]
+    return made or [requests.select_thread(own.table, turn_id, route=requests.STORE)]
+
+
+def _settle(own: ThreadParams, turn_id: str, found: Round, rows: list[Row]) -> list[Emission]:
+    # The row is there already; said again, it claims a round that was complete without a winner.
+    said = assistant_row(turn_id, found.iteration, found.said)
+    expects = expected(found.said, found.iteration)
+    return [
+        requests.settle(own.table, said, route=requests.STORE, expects=expects),
+        *(
+            requests.settle(own.table, row, route=requests.STORE, answers=[str(row["call_id"])])
+            for row in rows
+        ),
+    ]

@@ -1,0 +1,47 @@
+"""Settle: the join of a round by one operation of the store, which answers only whoever wins.
+
+It leaves the rows, and asks the model, as `collect` does.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import JsonValue
+
+from colony.body import Entry
+from colony.envelope import Emission, Envelope
+from workers.toolloop import requests
+from workers.toolloop.rows import QUESTION, assistant_row, rows_of, tool_row
+from workers.toolloop.thread import Thread
+from workers.toolloop.turns import iteration, question_id, route_of
+from workers.toolloop.view import ViewParams, fire
+
+
+def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """Each row as an operation of its own; the thread for the model once a round is won."""
+    own = ViewParams.read(params)
+    turn_id, number = question_id(envelope), iteration(envelope)
+    route = route_of(envelope)
+    if route == "c_asst":
+        row = assistant_row(turn_id, number, envelope.body.entries)
+        expects = expected(envelope.body.entries, number)
+        return [requests.settle(own.table, row, route=requests.STORE, expects=expects)]
+    if route == "c_res":
+        return [
+            requests.settle(
+                own.table,
+                tool_row(turn_id, number, entry),
+                route=requests.STORE,
+                answers=[entry.id or ""],
+            )
+            for entry in envelope.body.each("tool_result")
+        ]
+    won = envelope.hop.get("operation") == "settle" and envelope.hop.get("rows_affected") == 1
+    if route is not None or "error_code" in envelope.hop or not won:
+        return []
+    return [fire(Thread.of(rows_of(envelope.body), turn_id), own)]
+
+
+def expected(calls: Iterable[Entry], iteration: int) -> list[str]:
+    """What a round waits for; the first one also for the row of its question."""
+    ids = [entry.id or "" for entry in calls if entry.type == "tool_call"]
+    return [*ids, QUESTION] if iteration == 0 else ids

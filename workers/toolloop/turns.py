@@ -1,0 +1,29 @@
+"""Turns: which question and which of its rounds an envelope belongs to.
+
+Context carries both, because edges alone may change it.
+"""
+
+from colony.envelope import Envelope
+
+
+def question_id(envelope: Envelope) -> str:
+    """The id of the question. Where no edge and no caller named one, it is that of the trace."""
+    found = envelope.context.get("turn_id")
+    return found if isinstance(found, str) and found else envelope.trace_id
+
+
+def iteration(envelope: Envelope) -> int:
+    """The number of the round, from 0; a tree may count in numbers or in their texts."""
+    found = envelope.context.get("iter", 0)
+    return int(found) if isinstance(found, (int, float, str)) else 0
+
+
+def route_of(envelope: Envelope) -> str | None:
+    """The lane the envelope came on; a reply of the store has none."""
+    found = envelope.hop.get("route")
+    return found if isinstance(found, str) else None
+
+
+def firing(envelope: Envelope) -> bool:
+    """Whether this chain holds the permission to go on with its round."""
+    return envelope.context.get("firing") in ("1", 1)
