@@ -1,4 +1,4 @@
-"""Measuring: a figure is a median of several runs, each paired with its peer's in the same minute."""
+"""Measuring: a figure is a median of several runs, each paired with its peer's."""
 
 import json
 import os
@@ -41,7 +41,16 @@ def alternate(runs: int, *contenders: tuple[Figure, Callable[[], float]]) -> lis
     for _ in range(runs):
         for figure, run in contenders:
             figure.values.append(run())
-            print(json.dumps({"figure": figure.name, "unit": figure.unit, "value": round(figure.values[-1], 1)}), flush=True)  # noqa: E501
+            print(
+                json.dumps(
+                    {
+                        "figure": figure.name,
+                        "unit": figure.unit,
+                        "value": round(figure.values[-1], 1),
+                    }
+                ),
+                flush=True,
+            )  # noqa: E501
     return [figure for figure, _ in contenders]
 
 
@@ -51,7 +60,7 @@ def table(figures: list[Figure], *, beside: str | None = None) -> str:
     head = "| figure | unit | median | min | max | ratio |\n|---|---|---|---|---|---|"
     rows = []
     for f in figures:
-        ratio = "" if peer is None or f is peer else f"{f.median / peer.median:.1f} × {peer.name}"
+        ratio = "" if peer is None or f is peer else f"{f.median / peer.median:.1f} x {peer.name}"
         rows.append(
             f"| {f.name} | {f.unit} | {f.median:,.0f} | {min(f.values):,.0f} "
             f"| {max(f.values):,.0f} | {ratio} |"

@@ -49,6 +49,7 @@ class Admission:
             hop=hop,
             guard=guard,
             timeout_ms=round((timeout_s or 0) * 1000),
+            inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
         )
         if birth.conflict:
             raise GuardReused(trace_id=birth.trace_id)

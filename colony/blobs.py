@@ -51,8 +51,14 @@ class Blobs:
         return encode_blob_reference(blob_id), await self.put(blob_id, body)
 
     async def put(self, blob_id: str, content: bytes) -> str:
-        """Write a blob that expires unless a commit refers to it; returns its id."""
-        await self.link.command("SET", self.keys.blob(blob_id), content, "PX", UNREFERENCED_MS)
+        """Write a blob that expires unless a commit refers to it; returns its id.
+
+        One that is there already has the same content. It is kept at least as long, and what was
+        said of its expiry by a commit stands.
+        """
+        key = self.keys.blob(blob_id)
+        if await self.link.command("SET", key, content, "NX", "PX", UNREFERENCED_MS) is None:
+            await self.link.command("PEXPIRE", key, UNREFERENCED_MS, "GT")
         return blob_id
 
     async def get(self, blob_id: str) -> bytes:

@@ -30,7 +30,7 @@ EntryType = Literal["text", "tool_call", "tool_result", "image", "audio"]
 class Frozen(BaseModel):
     """An immutable, closed value with strict types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Entry(Frozen):
@@ -49,9 +49,11 @@ class Entry(Frozen):
     vendor: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
-    def _calls_and_results_have_an_id(self) -> Self:
+    def _has_what_its_type_has(self) -> Self:
         if self.id is None and self.type in ("tool_call", "tool_result"):
             raise ValueError(f"a {self.type} needs an id")
+        if self.is_error is not None and self.type != "tool_result":
+            raise ValueError("only a tool_result has is_error")
         return self
 
     @classmethod
@@ -115,7 +117,8 @@ Element = Annotated[
 class Body(BaseModel):
     """What an envelope carries. Slots beyond the three known ones are kept as they are."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    # What is not finite has no form in JSON, whatever Python's json module writes for it.
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
     __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
 
     system: dict[str, JsonValue] | None = None

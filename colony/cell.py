@@ -93,6 +93,11 @@ class Cell:
     def __init__(self, params: Params) -> None:
         self.params = params
 
+    @classmethod
+    def declare(cls, params: Mapping[str, JsonValue]) -> ToolDeclaration | None:
+        """What a model is told of a cell with these params, where the tree's contract is silent."""
+        return cls.default_tool
+
     @property
     def max_concurrency(self) -> int:
         """How many envelopes this cell handles at once in one process."""
@@ -133,4 +138,4 @@ def tool_declaration(spec: CellSpec) -> ToolDeclaration | None:
     """How a model is told of the cell as a tool: as its contract says, else as its type does."""
     if spec.contract is not None and spec.contract.tool is not None:
         return spec.contract.tool
-    return cell_type(spec.cell.type).default_tool
+    return cell_type(spec.cell.type).declare(spec.params)

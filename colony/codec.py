@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from colony.body import Body, check_nesting, explain
 from colony.envelope import Head
-from colony.errors import BodyTooLarge, EnvelopeError, HeaderTooLarge
+from colony.errors import BodyError, BodyTooLarge, EnvelopeError, HeaderTooLarge
 
 WIRE_VERSION: Final = 1
 MAX_HEADER_BYTES: Final = 64 * 1024
@@ -22,11 +22,18 @@ _FIELDS: Final = tuple(Head.model_fields)
 
 
 def encode_head(head: Head) -> bytes:
-    """The head as msgpack; raises HeaderTooLarge above 64 KiB."""
-    data = pack([WIRE_VERSION, *(getattr(head, name) for name in _FIELDS)])
+    """The head as msgpack; raises HeaderTooLarge above 64 KiB, EnvelopeError for headers that
+    `decode_head` would refuse."""
+    _check_headers(head.context, head.hop)
+    data = encode_kept_head(head)
     if len(data) > MAX_HEADER_BYTES:
         raise HeaderTooLarge(size=len(data), limit=MAX_HEADER_BYTES)
     return data
+
+
+def encode_kept_head(head: Head) -> bytes:
+    """The head as msgpack, however large: a dead letter keeps even what could not be sent."""
+    return pack([WIRE_VERSION, *(getattr(head, name) for name in _FIELDS)])
 
 
 def decode_head(data: bytes) -> Head:
@@ -39,8 +46,7 @@ def decode_head(data: bytes) -> Head:
     if len(fields) != len(_FIELDS) + 1:
         raise EnvelopeError(detail=f"a head has {len(_FIELDS)} fields, not {len(fields) - 1}")
     values = dict(zip(_FIELDS, fields[1:], strict=True))
-    check_nesting(values["context"])
-    check_nesting(values["hop"])
+    _check_headers(values["context"], values["hop"])
     try:
         return Head.model_validate(values)
     except ValidationError as error:
@@ -68,12 +74,15 @@ def encode_blob_reference(blob_id: str) -> bytes:
 
 
 def blob_reference(data: bytes) -> str | None:
-    """The id of the blob that `data` refers to, or None if it is a body itself."""
+    """The id of the blob that `data` refers to, or None if it is a body itself.
+
+    Raises EnvelopeError on broken bytes.
+    """
     # Every body is a msgpack map, whose first byte no extension type has.
     if data[:1] in (b"\xc7", b"\xc8", b"\xc9", b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8"):
         found = unpack(data)
         if isinstance(found, msgpack.ExtType) and found.code == _BLOB:
-            return str(found.data, "utf-8")
+            return _blob_id(found.data)
     return None
 
 
@@ -90,4 +99,19 @@ def unpack(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, strict_map_key=True)
     except (ValueError, msgpack.UnpackException) as error:
-        raise EnvelopeError(detail=f"broken msgpack: {error}") from None
+        reason = str(error) or type(error).__name__
+        raise EnvelopeError(detail=f"broken msgpack: {reason}") from None
+
+
+def _check_headers(context: JsonValue, hop: JsonValue) -> None:
+    try:
+        check_nesting([context, hop])
+    except BodyError as error:
+        raise EnvelopeError(detail=f"the headers are {error}") from None
+
+
+def _blob_id(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise EnvelopeError(detail=f"broken blob reference: {error}") from None

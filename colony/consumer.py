@@ -14,29 +14,31 @@ from typing import Final
 from redis.exceptions import ResponseError
 
 from colony.desk import Desk, bury, settle
+from colony.envelope import new_id
 from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
 from colony.inbox import Inbox, Read
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 from colony.slots import Slots
 from colony.streams import MAX_BATCH, MAX_BATCH_BYTES, Broken, Delivery, Step, Streams
 from colony.traces import Traces
 
 BLOCK_MS: Final = 1_000
 BUSY_BLOCK_MS: Final = 20
+RETRY_S: Final = 1.0
 MAX_BACKOFF_S: Final = 5.0
+CANCEL_S: Final = 1.0
 
 log = get_logger("colony.consumer")
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of a consumer in milliseconds, and how often an envelope may be tried."""
+    """The times of a consumer in milliseconds."""
 
     claim_idle_ms: int = 60_000
     renew_ms: int = 20_000
     reclaim_ms: int = 15_000
     drain_ms: int = 25_000
-    max_deliveries: int = 5
 
 
 class Consumer:
@@ -54,61 +56,81 @@ class Consumer:
         self._in_hand: dict[Delivery, asyncio.Task[None] | None] = {}
         self._load: Counter[str] = Counter()
         self._again: deque[Delivery] = deque()
+        self._attempts: dict[Delivery, str] = {}
         self._decided: asyncio.Queue[Step] = asyncio.Queue()
         self._eased = asyncio.Event()
         self._stopping = asyncio.Event()
+        # What this consumer's name holds, from an earlier process or a reply that was lost, and
+        # what may be left to reclaim.
+        self._behind = True
+        self._more_to_reclaim = False
 
     async def run(self) -> None:
-        """Serve the desk until `stop` is called; then finish or hand back what is in hand."""
-        async with asyncio.TaskGroup() as group:
-            helpers = [
-                group.create_task(self._commit_for_ever()),
-                group.create_task(self._every(self.pace.renew_ms, self._renew)),
-                group.create_task(self._every(self.pace.reclaim_ms, self._reclaim)),
-            ]
-            await self._serve()
-            helpers.pop().cancel()
-            await self._drain()
-            for helper in helpers:
-                helper.cancel()
+        """Serve the desk until `stop` is called; then finish or hand back what is in hand.
+
+        What an earlier process left unsettled under this consumer name is taken up first.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._commit_for_ever()),
+                    group.create_task(self._every(self.pace.renew_ms, self._renew)),
+                    group.create_task(self._every(self.pace.reclaim_ms, self._reclaim)),
+                ]
+                await self._serve()
+                helpers.pop().cancel()
+                await self._drain()
+                for helper in helpers:
+                    helper.cancel()
+        finally:
+            for task in self._in_hand.values():
+                if task is not None:
+                    task.cancel()
 
     def stop(self) -> None:
         """Read nothing more; `run` returns when what is in hand is finished or handed back."""
         self._stopping.set()
         self._eased.set()
 
-    async def take_up(self, sources: Iterable[str]) -> None:
-        """Take up what an earlier process under this consumer name left unsettled."""
-        for source in sources:
-            await self._take(await self.inbox.history(source))
-
     # Reading
 
     async def _serve(self) -> None:
         while not self._stopping.is_set():
             try:
-                if self._again:
-                    await self._handle_alone(self._again.popleft())
+                if self._behind:
+                    await self._take_up()
+                elif self._again:
+                    await self._handle_alone()
+                elif self._more_to_reclaim:
+                    await self._reclaim()
                 else:
                     await self._take(await self._read())
             except ServerChanged as error:
-                self._abandon(str(error))
+                self._abandon(error)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
-                await self._pause(1.0)
+                self._behind = True
+                Outage.report(log, error)
+                await self._wait_for(self._stopping, RETRY_S)
+            except ResponseError as error:
+                log.error("read_refused", detail=str(error))
+                await self._wait_for(self._stopping, RETRY_S)
 
     async def _read(self) -> list[Read]:
         sources = self.desk.sources()
-        rooms = {source: self.desk.capacity(source) - self._load[source] for source in sources}
+        rooms = {source: self._room(source) for source in sources}
         ready = [source for source, room in rooms.items() if room > 0]
         if not ready:
-            self._eased.clear()
-            await self._wait_for(self._eased, BLOCK_MS / 1000)
+            await self._ease(BLOCK_MS / 1000)
             return []
         # A source that is full now may have room in a moment: do not sleep over it.
         block_ms = BLOCK_MS if len(ready) == len(sources) else BUSY_BLOCK_MS
         count = min(MAX_BATCH, *(rooms[source] for source in ready), MAX_BATCH)
         return await self.inbox.read(ready, count=count, block_ms=block_ms)
+
+    async def _take_up(self) -> None:
+        self._behind = False
+        for source in self.desk.sources():
+            await self._take(await self.inbox.history(source))
 
     async def _take(self, found: Iterable[Read]) -> None:
         for read in found:
@@ -118,65 +140,71 @@ class Consumer:
             elif read not in self._in_hand:
                 self._load[read.source] += 1
                 self._in_hand[read] = None
-                if read.redelivered:
+                if read.redelivered or self._stopping.is_set():
                     self._again.append(read)
                 else:
                     self._in_hand[read] = asyncio.create_task(self._handle(read))
 
     async def _reclaim(self) -> None:
+        self._more_to_reclaim = False
         for source in self.desk.sources():
-            found, deleted = await self.inbox.reclaim(
-                source, idle_ms=self.pace.claim_idle_ms, count=MAX_BATCH
-            )
-            if deleted:
-                log.error("entries_lost", source=source, count=deleted)
-            await self._take(found)
+            # One after the other they may take long: others are to have some of them.
+            room = 0 if self._again else min(MAX_BATCH, self._room(source))
+            if room > 0:
+                idle_ms = self.pace.claim_idle_ms
+                found = await self.inbox.reclaim(source, idle_ms=idle_ms, count=room)
+                await self._take(found)
+                self._more_to_reclaim |= len(found) == room
+
+    def _room(self, source: str) -> int:
+        return self.desk.capacity(source) - self._load[source]
 
     # Handling
 
-    async def _handle_alone(self, delivery: Delivery) -> None:
+    async def _handle_alone(self) -> None:
         # Whoever held it before may have crashed over it. Alone in the process, it cannot take
         # neighbours along, and a crash names its cause.
-        while len(self._in_hand) > len(self._again) + 1:
-            self._eased.clear()
-            await self._wait_for(self._eased, BLOCK_MS / 1000)
-        if delivery not in self._in_hand:
+        if len(self._in_hand) > len(self._again):
+            await self._ease(BLOCK_MS / 1000)
             return
-        task = asyncio.create_task(self._try_again(delivery))
-        self._in_hand[delivery] = task
-        await asyncio.wait([task])
-
-    async def _try_again(self, delivery: Delivery) -> None:
-        head = delivery.head
-        try:
-            attempts = await self.traces.attempt(head.trace_id, head.id)
-        except Fenced:
-            self._decided.put_nowait(Step(delivery))
-            return
-        if attempts < self.pace.max_deliveries:
-            await self._handle(delivery)
-        else:
-            detail = f"handled {attempts} times without an end"
-            self._decided.put_nowait(bury(self.desk, delivery, "delivery_limit", detail))
+        delivery = self._again.popleft()
+        task = self._in_hand[delivery] = asyncio.create_task(self._handle(delivery))
+        while self._in_hand.get(delivery) is task and not self._stopping.is_set():
+            await self._ease(BLOCK_MS / 1000)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Decide what comes of a delivery, and leave it to be committed."""
         delay = 0.1
         while True:
             try:
-                self._decided.put_nowait(await settle(self.desk, delivery))
+                self._decided.put_nowait(await self._decide(delivery))
                 return
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, MAX_BACKOFF_S)
             except ServerChanged as error:
-                self._abandon(str(error))
+                self._abandon(error)
                 return
-            except CellError as error:
+            except (CellError, ResponseError) as error:
                 log.warning("left_pending", source=delivery.source, detail=str(error))
                 self._release(delivery)
                 return
+
+    async def _decide(self, delivery: Delivery) -> Step:
+        if not delivery.redelivered:
+            return await settle(self.desk, delivery)
+        # One token however often the server has to be asked: only handles count.
+        token = self._attempts.setdefault(delivery, new_id())
+        head, server = delivery.head, delivery.server
+        try:
+            attempts = await self.traces.attempt(head.trace_id, head.id, token=token, server=server)
+        except Fenced:
+            return Step(delivery)
+        if attempts < self.desk.max_deliveries():
+            return await settle(self.desk, delivery)
+        detail = f"handled {attempts} times without an end"
+        return bury(self.desk, delivery, "delivery_limit", detail)
 
     # Committing
 
@@ -189,46 +217,44 @@ class Consumer:
                 waiting.append(self._decided.get_nowait())
             await self._commit(_batch(waiting))
 
-    async def _commit(self, steps: Sequence[Step]) -> None:
-        steps = [step for step in steps if step.delivery in self._in_hand]
+    async def _commit(self, batch: Sequence[Step]) -> None:
         delay = 0.1
-        while steps:
+        # What was abandoned while the server was away is somebody else's.
+        while steps := [step for step in batch if step.delivery in self._in_hand]:
             try:
                 outcomes = await self.streams.commit(steps)
-                break
             except ServerChanged as error:
-                self._abandon(str(error))
-                return
+                self._abandon(error)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, MAX_BACKOFF_S)
             except (ResponseError, ColonyError) as error:
                 await self._commit_singly(steps, error)
                 return
-        for step, outcome in zip(steps, outcomes if steps else (), strict=True):
-            if outcome.settled:
-                self._release(step.delivery)
             else:
-                # Left pending: handled again, the blob is written anew, or found gone for good.
-                log.warning("blob_lost", trace=step.delivery.head.trace_id)
-                self._release(step.delivery)
+                for step, outcome in zip(steps, outcomes, strict=True):
+                    if not outcome.settled:
+                        # Left pending: handled again, the blob is written anew or gone for good.
+                        log.warning("blob_lost", trace=step.delivery.head.trace_id)
+                    self._release(step.delivery)
+                return
 
     async def _commit_singly(self, steps: Sequence[Step], error: Exception) -> None:
         if len(steps) > 1:
             for step in steps:
                 await self._commit([step])
             return
-        step = steps[0]
+        delivery = steps[0].delivery
         # Left pending: it is delivered again, and dead-lettered if it stays like this.
-        log.error("commit_refused", source=step.delivery.source, detail=str(error))
-        self._release(step.delivery)
+        log.error("commit_refused", source=delivery.source, detail=str(error))
+        self._release(delivery)
 
     # Holding
 
     async def _renew(self) -> None:
         if not await self.slots.lease(self.desk.about()):
-            self._abandon("the slot has another holder")
+            self._let_go(self._in_hand, "the slot had another holder")
             self.inbox.consumer = self.slots.consumer
             return
         by_source: dict[tuple[str, str], list[Delivery]] = {}
@@ -244,6 +270,7 @@ class Consumer:
     def _release(self, delivery: Delivery) -> None:
         if delivery in self._in_hand:
             del self._in_hand[delivery]
+            self._attempts.pop(delivery, None)
             self._load[delivery.source] -= 1
             self._eased.set()
 
@@ -255,10 +282,16 @@ class Consumer:
             self._again.remove(delivery)
         self._release(delivery)
 
-    def _abandon(self, why: str) -> None:
-        log.warning("abandoned", count=len(self._in_hand), detail=why)
-        for delivery in list(self._in_hand):
+    def _abandon(self, error: ServerChanged) -> None:
+        server = error.facts["expected"]
+        self._let_go([d for d in self._in_hand if d.server == server], str(error))
+
+    def _let_go(self, deliveries: Iterable[Delivery], why: str) -> None:
+        given_up = list(deliveries)
+        log.warning("abandoned", count=len(given_up), detail=why)
+        for delivery in given_up:
             self._drop(delivery)
+        self._behind = True
 
     async def _drain(self) -> None:
         deadline = asyncio.get_running_loop().time() + self.pace.drain_ms / 1000
@@ -266,12 +299,18 @@ class Consumer:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            self._eased.clear()
-            await self._wait_for(self._eased, left)
-        remaining = list(self._in_hand)
-        for delivery in remaining:
+            await self._ease(left)
+        held = {delivery: self._attempts.get(delivery, "") for delivery in self._in_hand}
+        tasks = [task for task in self._in_hand.values() if task is not None]
+        for delivery in held:
             self._drop(delivery)
-        await self.streams.hand_back(remaining, consumer=self.slots.consumer)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_S)
+        for delivery, attempt in held.items():
+            with suppress(ServerUnavailable, ServerChanged):
+                await self.streams.hand_back(
+                    delivery, consumer=self.inbox.consumer, attempt=attempt
+                )
 
     # Time
 
@@ -281,12 +320,16 @@ class Consumer:
             try:
                 await act()
             except ServerChanged as error:
-                self._abandon(str(error))
+                self._abandon(error)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
+            except ResponseError as error:
+                log.error("refused", detail=str(error))
 
-    async def _pause(self, seconds: float) -> None:
-        await self._wait_for(self._stopping, seconds)
+    async def _ease(self, seconds: float) -> None:
+        """Wait until something that was in hand no longer is, or a stop is asked for."""
+        self._eased.clear()
+        await self._wait_for(self._eased, seconds)
 
     @staticmethod
     async def _wait_for(event: asyncio.Event, seconds: float) -> None:

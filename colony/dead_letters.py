@@ -1,5 +1,6 @@
 """Dead letters: what nobody will handle, kept until somebody replays or drops it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,13 +8,16 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from colony.codec import decode_body, decode_head, encode_head, pack, unpack
-from colony.envelope import DeadLetter, Head, new_id
+from colony.envelope import DEFAULT_TTL, DeadLetter, Head, new_id
 from colony.errors import ColonyError, DeadLetterNotFound, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
 
 PAGE: Final = 1000
+LETTER_KEEP_MS: Final = 30 * 24 * 60 * 60 * 1000
+
+_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class DeadLetters:
 
     async def get(self, letter_id: str) -> Buried:
         """The letter; raises DeadLetterNotFound where there is none."""
-        if not _is_entry_id(letter_id):
+        if not _ENTRY_ID.fullmatch(letter_id):
             raise DeadLetterNotFound(letter_id=letter_id)
         page = await self.link.command("XRANGE", self.keys.dead(), letter_id, letter_id)
         if not page:
@@ -94,23 +98,30 @@ class DeadLetters:
         await self.link.command("XDEL", self.keys.dead(), letter_id)
         return letter
 
-    async def replay(self, letter_id: str) -> str:
+    async def expire(self) -> int:
+        """Forget the letters that have been kept for 30 days; returns how many those were."""
+        seconds, _ = await self.link.command("TIME")
+        oldest = int(seconds) * 1000 - LETTER_KEEP_MS
+        return int(await self.link.command("XTRIM", self.keys.dead(), "MINID", oldest))
+
+    async def replay(self, letter_id: str, *, ttl: int = DEFAULT_TTL) -> str:
         """Send the letter's envelope again, and return the id of the trace it travels in.
 
         It keeps its ids where its trace has not ended; otherwise it opens a new trace whose record
-        names the letter. A repetition returns the first answer and sends nothing.
+        names the letter. It gets a budget of at least `ttl`, because it may have died for want of
+        one. A repetition returns the first answer and sends nothing.
         """
         letter = await self.get(letter_id)
         if letter.head is None:
             raise EnvelopeError(detail="a letter whose head cannot be read cannot be replayed")
-        head = letter.head
+        head = letter.head.model_copy(update={"ttl": max(letter.head.ttl, ttl)})
         fresh_id = new_id()
         fresh = head.model_copy(
             update={"id": fresh_id, "trace_id": fresh_id, "parent_message_id": None}
         )
         call = bind(
             "replay",
-            replays=self.keys.replays(),
+            first=self.keys.replay(letter_id),
             trace=self.keys.trace(head.trace_id),
             fresh=self.keys.trace(fresh_id),
             open=self.keys.open_traces(),
@@ -122,6 +133,7 @@ class DeadLetters:
             head=encode_head(head),
             fresh_head=encode_head(fresh),
             body=letter.body_bytes,
+            keep_ms=LETTER_KEEP_MS,
         )
         answer = await self.link.run(call)
         return str(answer[1].decode())
@@ -158,8 +170,3 @@ def _read(entry: bytes, fields: list[bytes]) -> Buried:
         head_bytes=values[b"head"],
         body_bytes=values[b"body"],
     )
-
-
-def _is_entry_id(text: str) -> bool:
-    milliseconds, dash, sequence = text.partition("-")
-    return milliseconds.isdigit() and bool(dash) and sequence.isdigit()

@@ -22,6 +22,9 @@ class Desk(Protocol):
     def capacity(self, source: str) -> int:
         """How many deliveries of a source may be in hand at once."""
 
+    def max_deliveries(self) -> int:
+        """How often an envelope may be handled before it is given up."""
+
     def owner(self, source: str) -> str:
         """The path a source belongs to."""
 
@@ -57,5 +60,19 @@ def bury(desk: Desk, delivery: Delivery, code: str, detail: str) -> Step:
     """The step that settles a delivery and keeps its envelope as a dead letter."""
     head, owner = delivery.head, desk.owner(delivery.source)
     log.error(code, cell=owner, trace=head.trace_id, message=head.id, detail=detail)
-    letter = DeadLetter(code, detail, head.sender, head.target, owner, head, delivery.body)
-    return Step(delivery, letters=[letter])
+    return Step(delivery, letters=[letter_of(delivery, owner, code, detail)])
+
+
+def letter_of(delivery: Delivery, owner: str, code: str, detail: str) -> DeadLetter:
+    """The dead letter of a delivery that died at the cell `owner`."""
+    head = delivery.head
+    return DeadLetter(
+        code=code,
+        detail=detail,
+        sender=head.sender,
+        original_target=head.target,
+        resolved_target=owner,
+        head=head,
+        body=delivery.body,
+        attempts=delivery.times,
+    )

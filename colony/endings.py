@@ -11,7 +11,7 @@ from typing import Final
 from colony.errors import ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 
 POLL_S: Final = 0.02
 RETRY_S: Final = 1.0
@@ -61,7 +61,7 @@ class Endings:
             try:
                 await self._ask(list(self._waiting))
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
                 pause_s = RETRY_S
             await asyncio.sleep(max(pause_s, SHARE * (time.monotonic() - begun)))
 

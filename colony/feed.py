@@ -13,7 +13,7 @@ from typing import Any, Final
 from colony.errors import ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 from colony.records import HopRecord, read_record
 from colony.traces import Traces
 
@@ -91,11 +91,15 @@ class Feed:
                 return
             await asyncio.sleep(POLL_S)
 
-    async def close(self) -> None:
-        """Every follower comes to an end."""
+    def stop(self) -> None:
+        """Let every follower come to an end."""
         self._closed = True
         for follower in self._followers:
             follower.changed.set()
+
+    async def close(self) -> None:
+        """Every follower comes to an end, and nothing is asked for any more."""
+        self.stop()
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
@@ -114,7 +118,7 @@ class Feed:
                 await self._read(cursors)
                 await asyncio.sleep(POLL_S)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
                 await asyncio.sleep(RETRY_S)
 
     async def _recent(self, since: int) -> list[str]:

@@ -37,21 +37,47 @@ def hop_trees(records: Sequence[HopRecord]) -> list[HopNode]:
     return roots
 
 
-def drawn(roots: Iterable[HopNode]) -> Iterator[tuple[str, HopRecord]]:
-    """Each hop with the lines that lead to it.
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Hops that came one of the other, with no fork among them.
 
-    The longest branch goes straight on below its parent, however long it gets; shorter ones are
-    drawn beside it first.
+    `stem` leads to it; `beside` tells that it stands beside the branch that goes on.
     """
-    ahead = [("", "", root) for root in reversed(list(roots))]
+
+    stem: str
+    beside: bool
+    records: tuple[HopRecord, ...]
+
+    @property
+    def first(self) -> str:
+        """What is drawn before the first hop."""
+        return self.stem + ("├─ " if self.beside else "")
+
+    @property
+    def rest(self) -> str:
+        """What is drawn before the others."""
+        return self.stem + ("│  " if self.beside else "")
+
+
+def chains(roots: Iterable[HopNode]) -> Iterator[Chain]:
+    """The trees as chains, from the first hop on.
+
+    The longest branch goes straight on below the fork, however long it gets; shorter ones are drawn
+    beside it first.
+    """
+    ahead = [("", False, root) for root in reversed(list(roots))]
     while ahead:
-        stem, fork, node = ahead.pop()
-        yield stem + fork, node.record
-        below = stem + ("│  " if fork else "")
+        stem, beside, node = ahead.pop()
+        records = [node.record]
+        while len(node.children) == 1:
+            node = node.children[0]
+            records.append(node.record)
+        chain = Chain(stem, beside, tuple(records))
+        yield chain
         branches = sorted(node.children, key=lambda child: child.size)
-        beside = [(below, "├─ ", child) for child in branches[:-1]]
-        straight = [(below, "", child) for child in branches[-1:]]
-        ahead.extend(reversed(beside + straight))
+        onward = [(chain.rest, True, child) for child in branches[:-1]]
+        onward += [(chain.rest, False, child) for child in branches[-1:]]
+        ahead.extend(reversed(onward))
 
 
 def _measure(root: HopNode) -> None:

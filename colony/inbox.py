@@ -1,6 +1,7 @@
 """Inbox: what one consumer reads: new entries, its own unsettled ones, and those left behind."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -9,11 +10,14 @@ from colony.codec import decode_head
 from colony.errors import ColonyError
 from colony.keys import GROUP
 from colony.link import Link
+from colony.log import get_logger
 from colony.streams import Broken, Delivery
 
 Read = Delivery | Broken
 
 _START = "0-0"
+
+log = get_logger("colony.inbox")
 
 
 class Inbox:
@@ -27,69 +31,81 @@ class Inbox:
     async def read(self, sources: Sequence[str], *, count: int, block_ms: int | None) -> list[Read]:
         """New entries, at most `count` of each source; waits up to `block_ms` for the first."""
         blocking = () if block_ms is None else ("BLOCK", block_ms)
-        reply = await self._read(sources, ">", ("COUNT", count, *blocking))
-        return self._deliveries(reply, redelivered=False)
+        server, reply = await self._read(sources, ">", ("COUNT", count, *blocking))
+        return [
+            read_entry(source.decode(), entry, server, fields)
+            for source, entries in reply
+            for entry, fields in entries
+        ]
 
     async def history(self, source: str) -> list[Read]:
         """What this consumer's name holds unsettled of `source`, left by an earlier process."""
         found: list[Read] = []
         after = "0"
-        while reply := await self._read([source], after, ("COUNT", 100)):
-            entries = reply[0][1]
+        while True:
+            server, reply = await self._read([source], after, ("COUNT", 100))
+            entries = reply[0][1] if reply else ()
             if not entries:
-                break
-            found += self._deliveries(reply, redelivered=True)
+                return found
+            found += await self._taken_up(source, server, entries)
             after = entries[-1][0].decode()
-        return found
 
-    async def reclaim(self, source: str, *, idle_ms: int, count: int) -> tuple[list[Read], int]:
-        """Entries of `source` idle for `idle_ms`, whoever held them, now held here; and how many
-        entries were found deleted under their holder.
+    async def reclaim(self, source: str, *, idle_ms: int, count: int) -> list[Read]:
+        """Entries of `source` idle for `idle_ms`, whoever held them, now held here.
 
         Each call goes on where the last one stopped, so that every pending entry is looked at.
+        Those that were deleted under their holder are reported and forgotten.
         """
+        server = await self.link.open()
         cursor = self._cursors.get(source, _START)
         try:
             reply = await self.link.command(
-                "XAUTOCLAIM", source, GROUP, self.consumer, idle_ms, cursor, "COUNT", count
-            )
+                "XAUTOCLAIM", source, GROUP, self.consumer, idle_ms, cursor, "COUNT", count,
+                server=server,
+            )  # fmt: skip
         except ResponseError as error:
             if "NOGROUP" not in str(error):
                 raise
-            await self.make_groups([source])
-            return [], 0
+            await make_groups(self.link, [source])
+            return []
         self._cursors[source] = reply[0].decode()
-        entries = self._deliveries([(source.encode(), reply[1])], redelivered=True)
-        return entries, len(reply[2])
+        _report_lost(source, reply[2])
+        return await self._taken_up(source, server, reply[1])
 
-    async def make_groups(self, sources: Sequence[str]) -> None:
-        """Make the consumer group of each source that lacks it, from the first entry on."""
-        await make_groups(self.link, sources)
+    async def _taken_up(self, source: str, server: str, entries: Sequence[Any]) -> list[Read]:
+        """Entries that somebody may have held before, with how often each was delivered."""
+        lost = [entry for entry, fields in entries if not fields]
+        if lost:
+            _report_lost(source, lost)
+            await self.link.command("XACK", source, GROUP, *lost, server=server)
+        kept = [(entry, fields) for entry, fields in entries if fields]
+        pending = await asyncio.gather(
+            *(
+                self.link.command("XPENDING", source, GROUP, entry, entry, 1, server=server)
+                for entry, _ in kept
+            )
+        )
+        return [
+            read_entry(source, entry, server, fields, times=int(found[0][3]))
+            for (entry, fields), found in zip(kept, pending, strict=True)
+            # Settled in between by whoever held it before.
+            if found
+        ]
 
     async def _read(
         self, sources: Sequence[str], after: str, options: tuple[str | int, ...]
-    ) -> Any:
-        await self.link.open()
+    ) -> tuple[str, Any]:
+        server = await self.link.open()
         command = ("XREADGROUP", "GROUP", GROUP, self.consumer, *options, "STREAMS", *sources)
         try:
-            return await self.link.command(*command, *(after for _ in sources))
+            reply = await self.link.command(*command, *(after for _ in sources), server=server)
         except ResponseError as error:
             # Another text comes when the stream goes away under a read that waits for it.
             if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
                 raise
-            await self.make_groups(sources)
-            return []
-
-    def _deliveries(self, reply: Any, *, redelivered: bool) -> list[Read]:
-        server = self.link.server
-        if not reply or server is None:
-            return []
-        return [
-            _delivery(source.decode(), entry.decode(), server, fields, redelivered)
-            for source, entries in reply
-            for entry, fields in entries
-            if fields
-        ]
+            await make_groups(self.link, sources)
+            reply = None
+        return server, reply or []
 
 
 async def make_groups(link: Link, sources: Sequence[str]) -> None:
@@ -102,10 +118,19 @@ async def make_groups(link: Link, sources: Sequence[str]) -> None:
                 raise
 
 
-def _delivery(source: str, entry: str, server: str, fields: list[bytes], redelivered: bool) -> Read:
+def read_entry(
+    source: str, entry: bytes, server: str, fields: Sequence[bytes], *, times: int = 1
+) -> Read:
+    """The delivery that an entry of a stream is, or a broken one."""
     values: Mapping[bytes, bytes] = dict(zip(fields[::2], fields[1::2], strict=True))
     head, body = values.get(b"head", b""), values.get(b"body", b"")
     try:
-        return Delivery(source, entry, server, decode_head(head), body, redelivered)
+        return Delivery(source, entry.decode(), server, decode_head(head), body, times)
     except ColonyError as error:
-        return Broken(source, entry, server, head, body, "envelope_invalid", str(error))
+        return Broken(source, entry.decode(), server, head, body, "envelope_invalid", str(error))
+
+
+def _report_lost(source: str, entries: Iterable[bytes]) -> None:
+    # Whose trace they were of is not known any more: its live count stays one too high.
+    for entry in entries:
+        log.error("entry_lost", source=source, entry=entry.decode())

@@ -1,7 +1,7 @@
 """The keeper: nothing stays quiet unnoticed. Any number of keepers may race; scripts decide.
 
 A quiet trace is taken up by the topology's quiet lane, or it ends. An ended one is retired. A trace
-past its deadline is ended.
+past its deadline is ended. What waits where nobody works is given up, old dead letters go.
 """
 
 import asyncio
@@ -12,23 +12,28 @@ from redis.exceptions import ResponseError
 
 from colony.body import Body
 from colony.codec import decode_head, encode_body
+from colony.dead_letters import DeadLetters
 from colony.envelope import Head, Headers, derived_id
-from colony.errors import EnvelopeError, ServerUnavailable, TraceNotFound
+from colony.errors import ColonyError, EnvelopeError, ServerUnavailable, TraceNotFound
 from colony.inbox import make_groups
-from colony.keys import GROUP, Keys
+from colony.keys import GROUP
 from colony.link import Link
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 from colony.lua.registry import bind
 from colony.planning import plan
 from colony.publication import Publication
 from colony.routing import route
+from colony.streams import Streams
 from colony.topology.model import QUIET
 from colony.traces import TRACE_KEEP_MS, Trace, Traces
+from colony.unhosted import LOOK_S, Unhosted
 
 BATCH: Final = 64
 BLOCK_MS: Final = 1_000
 RECLAIM_IDLE_MS: Final = 10_000
 OVERDUE_S: Final = 1.0
+RETRY_S: Final = 1.0
+FORGET_S: Final = 600.0
 
 log = get_logger("colony.keeper")
 
@@ -36,14 +41,17 @@ log = get_logger("colony.keeper")
 class Keeper:
     """What is due, one guarded script each."""
 
-    def __init__(self, link: Link, keys: Keys, publication: Publication) -> None:
-        self.link = link
-        self.keys = keys
+    def __init__(self, streams: Streams, publication: Publication) -> None:
+        self.link = streams.link
+        self.keys = streams.keys
         self.publication = publication
-        self.traces = Traces(link, keys)
+        self.traces = Traces(streams.link, streams.keys)
+        self.dead_letters = DeadLetters(streams.link, streams.keys)
+        self.unhosted = Unhosted(streams, publication)
+        self._cursor = "0-0"
 
     async def run(self, reader: Link, consumer: str) -> None:
-        """Attend to every trace that is reported quiet, and end those overdue, until cancelled.
+        """Attend to all that is due until cancelled.
 
         `reader` is used for blocking reads and for nothing else.
         """
@@ -51,6 +59,8 @@ class Keeper:
             group.create_task(self._for_ever(lambda: self._read(reader, consumer), pause_s=0))
             group.create_task(self._for_ever(lambda: self._reclaim(consumer), pause_s=5.0))
             group.create_task(self._for_ever(self._end_overdue, pause_s=OVERDUE_S))
+            group.create_task(self._for_ever(self.unhosted.look, pause_s=LOOK_S))
+            group.create_task(self._for_ever(self.dead_letters.expire, pause_s=FORGET_S))
 
     async def attend(self, trace_id: str) -> None:
         """Do what a trace that was reported quiet needs: revive it, end it, or retire it."""
@@ -85,8 +95,11 @@ class Keeper:
         if revival > topology.settings.quiet_revivals or not topology.edges_from(QUIET):
             return False
         head = _quiet_head(trace, revival, topology.settings.message_default_ttl)
+        routing = route(head, topology)
+        if not routing.arrivals:
+            return False
         body = encode_body(Body(messages=()))
-        made = plan(route(head, topology), body, self.keys, topology.settings)
+        made = plan(routing, body, self.keys, topology.settings)
         if not made.published:
             return False
         parts: list[str | bytes | int] = []
@@ -100,6 +113,7 @@ class Keeper:
                 streams=[outgoing.stream for outgoing in made.published],
                 revival=revival,
                 outputs=len(made.published),
+                records=len(made.records),
                 parts=[*parts, *made.records],
             )
         )
@@ -146,9 +160,10 @@ class Keeper:
 
     async def _reclaim(self, consumer: str) -> None:
         reply = await self.link.command(
-            "XAUTOCLAIM", self.keys.quiet(), GROUP, consumer, RECLAIM_IDLE_MS, "0-0",
+            "XAUTOCLAIM", self.keys.quiet(), GROUP, consumer, RECLAIM_IDLE_MS, self._cursor,
             "COUNT", BATCH,
         )  # fmt: skip
+        self._cursor = reply[0].decode()
         await self._attend_all(reply[1])
 
     async def _attend_all(self, entries: Any) -> None:
@@ -157,7 +172,13 @@ class Keeper:
     async def _attend_entry(self, entry: bytes, fields: list[bytes] | None) -> None:
         # Attending twice is harmless, so the entry is settled after the deed.
         if fields:
-            await self.attend(fields[1].decode())
+            trace_id = fields[1].decode()
+            try:
+                await self.attend(trace_id)
+            except (ColonyError, ResponseError) as error:
+                # Left pending, so that it is tried again; it must not keep others waiting.
+                log.error("quiet_unattended", trace=trace_id, detail=str(error))
+                return
         await self.link.command("XACK", self.keys.quiet(), GROUP, entry)
         await self.link.command("XDEL", self.keys.quiet(), entry)
 
@@ -165,18 +186,25 @@ class Keeper:
         for trace_id in await self.end_overdue():
             log.warning("trace_timeout", trace=trace_id)
 
-    async def _for_ever(self, act: Callable[[], Awaitable[None]], *, pause_s: float) -> None:
+    async def _for_ever(self, act: Callable[[], Awaitable[object]], *, pause_s: float) -> None:
         while True:
             try:
-                await act()
+                await self._once(act)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
-                await asyncio.sleep(OVERDUE_S)
-            except ResponseError as error:
-                if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
-                    raise
-                await make_groups(self.link, [self.keys.quiet()])
+                Outage.report(log, error)
+                await asyncio.sleep(RETRY_S)
+            except (ColonyError, ResponseError) as error:
+                log.error("keeper_failed", detail=str(error))
+                await asyncio.sleep(RETRY_S)
             await asyncio.sleep(pause_s)
+
+    async def _once(self, act: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await act()
+        except ResponseError as error:
+            if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
+                raise
+            await make_groups(self.link, [self.keys.quiet()])
 
 
 def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:

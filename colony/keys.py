@@ -46,9 +46,13 @@ class Keys:
         """Stream of dead letters."""
         return self._key("dead")
 
-    def replays(self) -> str:
-        """Hash: first answer of every replay, by dead letter."""
-        return self._key("dead", "replays")
+    def replay(self, letter_id: str) -> str:
+        """String: first answer to a replay of a dead letter."""
+        return self._key("dead", letter_id, "replay")
+
+    def cells(self) -> str:
+        """Set: paths of all cells that were ever published, those that are gone included."""
+        return self._key("cells")
 
     def topology(self) -> str:
         """Hash: version, digest and document of the published topology."""

@@ -11,7 +11,13 @@ from typing import Any
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -20,6 +26,7 @@ from colony.lua.registry import Argument, Call
 
 MIN_VERSION = (7, 0)
 CONNECT_TIMEOUT_S = 5.0
+SILENCE_S = 30.0
 
 # Errors of the server's state, not of the command: the same command may be sent again.
 _PASSING = frozenset(
@@ -28,11 +35,17 @@ _PASSING = frozenset(
 
 
 class Link:
-    """A connection to the server at `url`, opened when it is first used and again after a loss."""
+    """A connection to the server at `url`, opened when it is first used and again after a loss.
 
-    def __init__(self, url: str) -> None:
+    A server that owes an answer for `silence_s` and gives none at all counts as lost.
+    """
+
+    def __init__(self, url: str, *, silence_s: float = SILENCE_S) -> None:
         self.url = url
         self.server: str | None = None
+        self._silence_s = silence_s
+        self._closed = False
+        self._answered = 0
         self._connection: AbstractConnection | None = None
         self._opening = asyncio.Lock()
         self._waiting: deque[asyncio.Future[Any]] = deque()
@@ -60,12 +73,17 @@ class Link:
         await self.open()
         if server is not None and server != self.server:
             raise ServerChanged(expected=server, found=self.server)
+        # Packed first: what cannot be sent must not wait for an answer.
+        packed = _pack(parts)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        self._outgoing.append(_pack(parts))
+        self._outgoing.append(packed)
         self._wake.set()
         reply = await answer
         if isinstance(reply, RedisError):
+            if _word(reply) == "READONLY":
+                # A server that was demoted stays so: the address may lead to another one by now.
+                await self._lose(str(reply))
             raise _translate(reply)
         return reply
 
@@ -80,14 +98,18 @@ class Link:
         return self.server
 
     async def close(self) -> None:
-        """Close the connection; whatever is under way fails with ServerUnavailable."""
-        tasks, self._tasks = self._tasks, ()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._lose("the link was closed")
+        """Close the connection for good; whatever is under way fails with ServerUnavailable."""
+        self._closed = True
+        async with self._opening:
+            tasks, self._tasks = self._tasks, ()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._lose("the link was closed")
 
     async def _connect(self) -> None:
+        if self._closed:
+            raise ServerUnavailable(detail="the link was closed")
         options: dict[str, Any] = dict(parse_url(self.url))
         kind: type[AbstractConnection] = options.pop("connection_class", Connection)
         # A timeout of ours would cut blocking reads short and repeat them unasked.
@@ -101,17 +123,21 @@ class Link:
             await connection.connect_check_health(check_health=False, retry_socket_connect=False)
             await connection.send_command("INFO", "server")
             info = await connection.read_response(disable_decoding=True)
-        except AuthenticationError as error:
-            await connection.disconnect(nowait=True)
-            raise ServerUnfit(detail=str(error)) from error
         except (TimeoutError, RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
+            # redis-py hides a refusal behind an error of the connection.
+            if isinstance(error.__cause__ or error, (AuthenticationError, NoPermissionError)):
+                raise ServerUnfit(detail=str(error)) from error
             raise ServerUnavailable(detail=str(error)) from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
         self.server = _fields(info)["run_id"]
         self._connection = connection
         self._tasks = (
             asyncio.create_task(self._write(connection), name="link-write"),
             asyncio.create_task(self._read(connection), name="link-read"),
+            asyncio.create_task(self._listen(), name="link-listen"),
         )
 
     async def _write(self, connection: AbstractConnection) -> None:
@@ -119,6 +145,8 @@ class Link:
             await self._wake.wait()
             self._wake.clear()
             batch, self._outgoing = self._outgoing, []
+            if not batch:
+                continue
             try:
                 await connection.send_packed_command(b"".join(batch), check_health=False)
             except (RedisError, OSError) as error:
@@ -134,9 +162,22 @@ class Link:
             except (RedisError, OSError) as error:
                 await self._lose(str(error))
                 return
+            if not self._waiting:
+                await self._lose(f"the server spoke unasked: {reply!r}")
+                return
+            self._answered += 1
             answer = self._waiting.popleft()
             if not answer.done():
                 answer.set_result(reply)
+
+    async def _listen(self) -> None:
+        # No timer for each command: it is enough to see that answers keep coming.
+        while True:
+            answered, waiting = self._answered, bool(self._waiting)
+            await asyncio.sleep(self._silence_s / 2)
+            if waiting and self._waiting and self._answered == answered:
+                await self._lose("the server owes answers and gives none")
+                return
 
     async def _lose(self, detail: str) -> None:
         connection, self._connection, self.server = self._connection, None, None
@@ -172,11 +213,13 @@ def _pack(parts: tuple[Argument, ...]) -> bytes:
 
 
 def _translate(error: RedisError) -> Exception:
+    away = isinstance(error, (RedisConnectionError, RedisTimeoutError))
+    return ServerUnavailable(detail=str(error)) if away or _word(error) in _PASSING else error
+
+
+def _word(error: RedisError) -> str:
     # redis-py takes the word off the text of the errors it has a class for.
-    word = getattr(error, "status_code", None) or str(error).split(" ", 1)[0]
-    if word in _PASSING or isinstance(error, (RedisConnectionError, RedisTimeoutError)):
-        return ServerUnavailable(detail=str(error))
-    return error
+    return getattr(error, "status_code", None) or str(error).split(" ", 1)[0]
 
 
 def _fields(info: bytes) -> dict[str, str]:

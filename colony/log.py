@@ -3,16 +3,21 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import structlog
 
 from colony.redaction import REDACTED, is_secret
 
+OUTAGE_EVERY_S: Final = 30.0
+
 LogFormat = Literal["console", "json"]
 
 Logger = structlog.stdlib.BoundLogger
+
+_CONSOLE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 
 _format: LogFormat = "console"
 
@@ -24,6 +29,7 @@ def get_logger(name: str, **fields: object) -> Logger:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.processors.format_exc_info,
             _render,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -44,7 +50,20 @@ def configure(level: str = "info", log_format: LogFormat = "console") -> None:
         logger.propagate = False
 
 
-_CONSOLE = "%(asctime)s %(levelname)-7s %(message)s"
+class Outage:
+    """A server that is away: one line, however many tasks find out, and again every 30 s."""
+
+    _said: ClassVar[float] = -OUTAGE_EVERY_S
+
+    @classmethod
+    def report(cls, logger: Logger, error: Exception) -> None:
+        """Say that the server is unavailable, unless that was said a moment ago."""
+        now = time.monotonic()
+        if now - cls._said >= OUTAGE_EVERY_S:
+            cls._said = now
+            logger.error("server_unavailable", detail=str(error))
+        else:
+            logger.debug("server_unavailable", detail=str(error))
 
 
 def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
@@ -52,7 +71,15 @@ def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
     fields = _redact(event)
     if _format == "json":
         return json.dumps({"level": method, "event": text, **fields}, default=str)
-    return " ".join([text, *(f"{key}={value}" for key, value in fields.items())])
+    traceback = fields.pop("exception", None)
+    line = " ".join([text, *(f"{key}={_shown(value)}" for key, value in fields.items())])
+    return line if traceback is None else f"{line}\n{traceback}"
+
+
+def _shown(value: object) -> str:
+    # What a user sent must not look like another field or another line.
+    text = str(value)
+    return text if text.isprintable() and " " not in text else json.dumps(text)
 
 
 def _redact(event: Mapping[str, Any]) -> dict[str, Any]:

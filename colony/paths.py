@@ -6,7 +6,7 @@ from colony.errors import PathError
 
 ROOT = "/"
 
-_SEGMENT = re.compile(r"[^/:{}\s\x00-\x1f]{1,120}")
+_SEGMENT = re.compile(r"[^/:{}\s\x00-\x1f\ud800-\udfff]{1,120}")
 
 
 def resolve(written: str, base: str) -> str:

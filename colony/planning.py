@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 
+from pydantic import JsonValue
+
 from colony.codec import encode_body, encode_head
 from colony.envelope import DeadLetter
 from colony.errors import EnvelopeError
 from colony.keys import Keys
 from colony.log import get_logger
 from colony.records import excerpt, write_record
-from colony.routing import Death, Routing
+from colony.routing import Death, Fault, Leg, Routing
 from colony.streams import Outgoing
 from colony.topology.model import ColonySettings
 
@@ -25,22 +27,42 @@ class Plan:
 
 
 def plan(routing: Routing, body: bytes, keys: Keys, settings: ColonySettings) -> Plan:
-    """The plan of a routing of an envelope with this body."""
+    """The plan of a routing of an envelope with this body; its deaths and faults are logged."""
     made = Plan()
     shown = excerpt(body, settings.trace_bodies)
-    made.records += [write_record(leg, shown) for leg in routing.transits]
+    made.records += [_record(leg, shown, settings) for leg in routing.transits]
+    deaths = [*routing.deaths]
     for leg in routing.arrivals:
-        own = body if leg.body is None else encode_body(leg.body)
         try:
-            outgoing = Outgoing(keys.cell(leg.head.target or ""), encode_head(leg.head), own)
+            head = encode_head(leg.head)
         except EnvelopeError as error:
-            made.letters.append(_letter(Death(error.code, str(error), leg.head), own))
+            deaths.append(Death(error.code, str(error), leg.head, leg.body))
             continue
-        made.published.append(outgoing)
-        record = shown if leg.body is None else excerpt(own, settings.trace_bodies)
-        made.records.append(write_record(leg, record))
-    made.letters += [_letter(death, body) for death in routing.deaths]
+        made.published.append(Outgoing(keys.cell(leg.head.target or ""), head, _own(leg, body)))
+        made.records.append(_record(leg, shown, settings))
+    made.letters += [_letter(death, _own(death, body)) for death in deaths]
+    for fault in routing.faults:
+        _report(fault)
     return made
+
+
+def _record(leg: Leg, shown: JsonValue, settings: ColonySettings) -> bytes:
+    if leg.body is not None:
+        shown = excerpt(encode_body(leg.body), settings.trace_bodies)
+    return write_record(leg, shown)
+
+
+def _own(outcome: Leg | Death, body: bytes) -> bytes:
+    """The body of a leg or a death; most have that of the envelope that was routed."""
+    return body if outcome.body is None else encode_body(outcome.body)
+
+
+def _report(fault: Fault) -> None:
+    # Optional keys are read unguarded all the time: a missing one is nothing to wake anybody for.
+    line = log.debug if fault.missing else log.warning
+    edge = fault.edge.spec
+    line("edge_passed_over", source=edge.source, target=edge.target, condition=edge.condition,
+         message=fault.head.id, trace=fault.head.trace_id, detail=fault.detail)  # fmt: skip
 
 
 def _letter(death: Death, body: bytes) -> DeadLetter:

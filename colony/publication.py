@@ -4,15 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from colony.errors import ServerUnavailable, TopologyConflict
+from pydantic import ValidationError
+
+from colony.body import explain
+from colony.errors import ServerUnavailable, TopologyConflict, TopologyError
 from colony.inbox import make_groups
 from colony.keys import Keys
 from colony.link import Link
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 from colony.lua.registry import bind
 from colony.topology.model import Topology, TopologySpec, parse_spec
 
 POLL_S: Final = 0.5
+UNREADABLE_S: Final = 5.0
 
 log = get_logger("colony.publication")
 
@@ -39,6 +43,9 @@ class Publication:
             expected = await self._version()
         paths = [self.keys.cell(cell.path) for cell in spec.cells]
         await make_groups(self.link, [self.keys.router(), self.keys.quiet(), *paths])
+        if spec.cells:
+            # Remembered for ever: what waits at a cell that is gone has to be found.
+            await self.link.command("SADD", self.keys.cells(), *(cell.path for cell in spec.cells))
         answer = await self.link.run(
             bind(
                 "publish_topology",
@@ -53,7 +60,10 @@ class Publication:
         return int(answer[1])
 
     async def refresh(self) -> bool:
-        """Take up the newest version, and tell whether it is a new one."""
+        """Take up the newest version, and tell whether it is a new one.
+
+        Raises TopologyError where this process cannot read it, and keeps the one it has.
+        """
         if await self._version() == self.current.version:
             return False
         version, document = await self.link.command(
@@ -61,7 +71,7 @@ class Publication:
         )
         if version is None:
             return False
-        topology = Topology.compile(parse_spec(document), int(version))
+        topology = _compile(document, int(version))
         for follower in self._followers:
             await follower(topology)
         self.current = topology
@@ -72,14 +82,25 @@ class Publication:
         self._followers.append(follower)
 
     async def watch(self) -> None:
-        """Take up each newest version until cancelled."""
+        """Take up each newest version until cancelled; one that cannot be read is passed over."""
         while True:
             try:
                 if await self.refresh():
                     log.info("topology", version=self.current.version, digest=self.current.digest)
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
+                Outage.report(log, error)
+            except TopologyError as error:
+                log.error("topology_unreadable", serving=self.current.version, detail=str(error))
+                await asyncio.sleep(UNREADABLE_S)
             await asyncio.sleep(POLL_S)
 
     async def _version(self) -> int:
         return int(await self.link.command("HGET", self.keys.topology(), "version") or 0)
+
+
+def _compile(document: bytes, version: int) -> Topology:
+    try:
+        return Topology.compile(parse_spec(document), version)
+    except ValidationError as error:
+        # Published by a newer colony, most likely: this process needs an update.
+        raise TopologyError(detail=f"version {version}: {explain(error)}") from None

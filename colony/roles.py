@@ -1,20 +1,21 @@
 """Roles: a router and a worker, each put together from its parts and served until it is stopped."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from colony.blobs import Blobs
 from colony.consumer import Consumer, Pace
 from colony.desk import Desk
-from colony.errors import ServerUnavailable
+from colony.errors import ServerUnavailable, TopologyError
 from colony.inbox import Inbox
 from colony.keeper import Keeper
 from colony.keys import Keys
 from colony.link import Link, check_server
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 from colony.publication import Publication
 from colony.router import RouterDesk
 from colony.slots import Slots
@@ -22,6 +23,8 @@ from colony.streams import Streams
 from colony.topology.model import Topology
 from colony.worker import WorkerDesk
 from colony.workshop import Workshop
+
+RETRY_S: Final = 1.0
 
 log = get_logger("colony.roles")
 
@@ -47,15 +50,35 @@ class Base:
         """Let `serve` come to an end."""
         self.stopping.set()
 
-    async def connect(self) -> None:
-        """Wait for a server that can carry a colony; raises ServerUnfit on one that cannot."""
+    async def connect(self) -> bool:
+        """Wait for a server that can carry a colony; False where a stop comes first.
+
+        Raises ServerUnfit on a server that cannot.
+        """
+        return await self._until_answered(lambda: check_server(self.link))
+
+    async def begin(self, desk: Desk, slots: Slots) -> bool:
+        """Take up the topology, then lease a slot; False where a stop comes first."""
+        return await self._until_answered(self._refresh) and await self._until_answered(
+            lambda: slots.lease(desk.about())
+        )
+
+    async def _refresh(self) -> None:
+        try:
+            await self.publication.refresh()
+        except TopologyError as error:
+            # Nothing is served until one is published that can be read.
+            log.error("topology_unreadable", detail=str(error))
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[object]]) -> bool:
         while not self.stopping.is_set():
             try:
-                await check_server(self.link)
-                return
+                await ask()
+                return True
             except ServerUnavailable as error:
-                log.error("server_unavailable", detail=str(error))
-                await asyncio.sleep(1.0)
+                Outage.report(log, error)
+                await asyncio.sleep(RETRY_S)
+        return False
 
     def reader(self) -> Link:
         """A link of its own for reads that wait."""
@@ -69,11 +92,9 @@ class Base:
             await link.close()
 
     async def consume(self, desk: Desk, slots: Slots) -> None:
-        """Serve a desk under a slot until stopped."""
-        await slots.lease(desk.about())
+        """Serve a desk under a slot that was leased until stopped."""
         inbox = Inbox(self.reader(), slots.consumer)
         consumer = Consumer(desk, inbox, self.streams, slots, pace=self.pace)
-        await consumer.take_up(desk.sources())
         stopping = asyncio.create_task(self._stop(consumer))
         try:
             await consumer.run()
@@ -96,20 +117,18 @@ class Router(Base):
 
     async def serve(self) -> None:
         """Route until stopped."""
-        await self.connect()
         desk = RouterDesk(self.keys, self.publication)
         slots = Slots(self.link, self.keys, "router")
-        await slots.lease(desk.about())
-        keeper = Keeper(self.link, self.keys, self.publication)
-        await self.publication.refresh()
-        aside = [
-            asyncio.create_task(self.publication.watch()),
-            asyncio.create_task(keeper.run(self.reader(), slots.consumer)),
-        ]
+        keeper = Keeper(self.streams, self.publication)
         try:
-            await self.consume(desk, slots)
+            if await self.connect() and await self.begin(desk, slots):
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self.publication.watch())
+                    keeping = group.create_task(keeper.run(self.reader(), slots.consumer))
+                    await self.consume(desk, slots)
+                    watching.cancel()
+                    keeping.cancel()
         finally:
-            await _cancel(aside)
             await self.close()
 
 
@@ -133,20 +152,15 @@ class Worker(Base):
 
     async def serve(self) -> None:
         """Host cells until stopped."""
-        await self.connect()
         self.publication.follow(self.workshop.follow)
-        await self.publication.refresh()
-        watching = asyncio.create_task(self.publication.watch())
         desk = WorkerDesk(self.streams, self.keys, self.publication, self.workshop)
+        slots = Slots(self.link, self.keys, "worker")
         try:
-            await self.consume(desk, Slots(self.link, self.keys, "worker"))
+            if await self.connect() and await self.begin(desk, slots):
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self.publication.watch())
+                    await self.consume(desk, slots)
+                    watching.cancel()
         finally:
-            await _cancel([watching])
             await self.workshop.close()
             await self.close()
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,10 +1,12 @@
 """The router's desk: emissions and births come in, envelopes to cells go out."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pydantic import JsonValue
 
+from colony.errors import TopologyError
 from colony.keys import Keys
 from colony.planning import plan
 from colony.publication import Publication
@@ -29,6 +31,10 @@ class RouterDesk:
         """How many deliveries may be in hand."""
         return CAPACITY
 
+    def max_deliveries(self) -> int:
+        """How often an envelope may be handled before it is given up."""
+        return self.publication.current.settings.max_deliveries
+
     def owner(self, source: str) -> str:
         """The router stands for colony itself."""
         return COLONY
@@ -39,6 +45,11 @@ class RouterDesk:
 
     async def decide(self, delivery: Delivery) -> Step:
         """Where the envelope goes, as the newest topology says."""
-        topology = self.publication.current
-        made = plan(route(delivery.head, topology), delivery.body, self.keys, topology.settings)
+        routing = route(delivery.head, self.publication.current)
+        # What leads nowhere may have been sent to a tree that was published a moment ago.
+        if routing.deaths:
+            with suppress(TopologyError):
+                await self.publication.refresh()
+            routing = route(delivery.head, self.publication.current)
+        made = plan(routing, delivery.body, self.keys, self.publication.current.settings)
         return Step(delivery, made.published, made.records, made.letters)

@@ -43,7 +43,7 @@ class Slots:
         return f"{self.role}-{self.slot}"
 
     async def lease(self, about: Mapping[str, JsonValue]) -> bool:
-        """Lease the lowest free slot, or renew the one held; whether it is the one held before."""
+        """Lease the lowest free slot, or renew the one held; whether nobody held it in between."""
         told = {"host": socket.gethostname(), "pid": os.getpid(), **about}
         answer = await self.link.run(
             bind(
@@ -54,8 +54,8 @@ class Slots:
                 about=json.dumps(told),
             )
         )
-        before, self.slot = self.slot, int(answer[1])
-        return before == self.slot
+        self.slot = int(answer[1])
+        return bool(answer[0] == b"renewed")
 
     async def release(self) -> None:
         """Give the slot back, so that the next process takes it at once."""

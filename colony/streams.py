@@ -4,14 +4,15 @@ An entry is delivered at least once and committed at most once; `commit` is the 
 one whose head can be read. A step is all that comes of one delivery.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from colony.blobs import Blobs
-from colony.codec import encode_head, pack
+from colony.codec import encode_kept_head, pack
 from colony.dead_letters import facts_of
 from colony.envelope import DeadLetter, Head
+from colony.errors import EnvelopeError
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import Argument, bind
@@ -24,7 +25,7 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 class Delivery:
     """An envelope in a consumer's hands: where it was read, from which server, and what it holds.
 
-    `redelivered` tells that somebody held it before. Two deliveries of one entry are equal.
+    `times` counts how often it was delivered. Two deliveries of one entry are equal.
     """
 
     source: str
@@ -32,7 +33,12 @@ class Delivery:
     server: str
     head: Head = field(compare=False)
     body: bytes = field(compare=False)
-    redelivered: bool = field(default=False, compare=False)
+    times: int = field(default=1, compare=False)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether somebody held it before and may have crashed over it."""
+        return self.times > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +150,25 @@ class Streams:
         )
         await self.link.run(call, server=broken.server)
 
-    async def hand_back(self, deliveries: Iterable[Delivery], *, consumer: str) -> None:
-        """Let anybody take up at once what is in hand here and was not handled."""
-        for delivery in deliveries:
-            await self.link.command(
-                "XCLAIM", delivery.source, GROUP, consumer, 0, delivery.entry,
-                "IDLE", _LONG_IDLE_MS, "JUSTID", server=delivery.server,
-            )  # fmt: skip
+    async def hand_back(self, delivery: Delivery, *, consumer: str, attempt: str) -> bool:
+        """Let anybody take up at once what is in hand here; whether it still was.
+
+        `attempt` is the token of the handle that was counted and broken off, or empty: what is
+        handed back counts neither as a delivery nor as an attempt.
+        """
+        call = bind(
+            "hand_back",
+            source=delivery.source,
+            attempts=self.keys.attempts(delivery.head.trace_id),
+            group=GROUP,
+            consumer=consumer,
+            entry=delivery.entry,
+            idle_ms=_LONG_IDLE_MS,
+            envelope=delivery.head.id,
+            token=attempt,
+        )
+        answer = await self.link.run(call, server=delivery.server)
+        return bool(answer[0] == b"returned")
 
     async def _lay_out(self, step: Step, keys: list[Argument], parts: list[Argument]) -> None:
         trace = step.delivery.head.trace_id
@@ -165,7 +183,7 @@ class Streams:
             self.keys.belongings(trace),
             *(out.stream for out in step.published),
         ]
-        parts += [step.delivery.entry, trace, encode_head(step.delivery.head)]
+        parts += [step.delivery.entry, trace, encode_kept_head(step.delivery.head)]
         parts.append(len(step.published))
         for out, (body, _) in zip(step.published, published, strict=True):
             parts += [out.head, body]
@@ -187,8 +205,16 @@ def _letter_fields(letter: DeadLetter) -> list[Argument]:
         letter.resolved_target or "",
         head.id if head else "",
         facts_of(letter),
-        encode_head(head) if head else pack(None),
+        _kept(head) if head else pack(None),
     ]
+
+
+def _kept(head: Head) -> bytes:
+    try:
+        return encode_kept_head(head)
+    except EnvelopeError:
+        # Headers that cannot be written down may be why it died: ids and paths can be kept.
+        return encode_kept_head(head.model_copy(update={"context": {}, "hop": {}}))
 
 
 def _outcome(answer: Any) -> Outcome:

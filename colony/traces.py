@@ -8,10 +8,11 @@ from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
+from colony.blobs import DEFAULT_INLINE_MAX_BYTES, Blobs
 from colony.body import Body
 from colony.codec import encode_body, encode_head, pack, unpack
 from colony.envelope import EXTERNAL, Head, Headers, derived_id, digest, new_id
-from colony.errors import Fenced, TraceNotFound
+from colony.errors import BlobUnavailable, Fenced, TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
@@ -95,14 +96,15 @@ class Traces:
         guard: str | None = None,
         trace_id: str | None = None,
         timeout_ms: int = 0,
+        inline_max_bytes: int = DEFAULT_INLINE_MAX_BYTES,
     ) -> Birth:
         """Admit a message: open a trace with its first envelope.
 
-        The trace id is derived from `guard`; without one it is `trace_id`, made once per attempt,
-        which is then the guard itself. Repeating an attempt opens nothing and finds the trace.
+        A body of `inline_max_bytes` or more is put under a blob key first. The trace id is derived
+        from `guard`; without one it is `trace_id`, made once per attempt, which is then the guard
+        itself. Repeating an attempt opens nothing and finds the trace.
         """
         born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
-        request: list[JsonValue] = [target, body.to_json(), context or {}, hop or {}, ttl]
         head = Head(
             id=born,
             trace_id=born,
@@ -114,7 +116,9 @@ class Traces:
         )
         # Before the digest: what cannot be encoded is refused here, with its reason.
         encoded = encode_head(head), encode_body(body)
-        request = [target, body.to_json(), context or {}, hop or {}, ttl]
+        blobs = Blobs(self.link, self.keys, inline_max_bytes=inline_max_bytes)
+        travelling, blob = await blobs.offload(encoded[1], born)
+        request: list[JsonValue] = [target, body.to_json(), context or {}, hop or {}, ttl]
         call = bind(
             "birth",
             guard=self.keys.guard(guard if guard is not None else born),
@@ -122,18 +126,21 @@ class Traces:
             open=self.keys.open_traces(),
             deadlines=self.keys.deadlines(),
             stream=self.keys.router(),
+            belongings=self.keys.belongings(born),
+            blobs=[] if blob is None else [self.keys.blob(blob)],
             trace_id=born,
             digest=digest(request),
             keep_ms=GUARD_KEEP_MS if guard is not None else 0,
             head=encoded[0],
-            body=encoded[1],
+            body=travelling,
             entry=target,
             session="",
             timeout_ms=timeout_ms,
-            replayed="",
         )
         answer = await self.link.run(call)
         token = answer[0]
+        if token == b"blob_lost":
+            raise BlobUnavailable(blob_id=blob)
         return Birth(answer[1].decode(), token == b"repeated", token == b"conflict")
 
     async def get(self, trace_id: str) -> Trace:
@@ -143,9 +150,11 @@ class Traces:
             raise TraceNotFound(trace_id=trace_id)
         return _read(trace_id, dict(zip(fields[::2], fields[1::2], strict=True)))
 
-    async def fenced(self, trace_id: str) -> bool:
+    async def fenced(self, trace_id: str, *, server: str | None = None) -> bool:
         """Whether work for the trace is dropped: it ended cancelled or failed, or is gone."""
-        state, cause = await self.link.command("HMGET", self.keys.trace(trace_id), "state", "cause")
+        state, cause = await self.link.command(
+            "HMGET", self.keys.trace(trace_id), "state", "cause", server=server
+        )
         return state is None or (state == b"ended" and cause != b"completed")
 
     async def end(self, trace_id: str, cause: Literal["cancelled", "failed"], reason: str) -> Cause:
@@ -186,15 +195,19 @@ class Traces:
         kept = await self.link.command("LRANGE", self.keys.outputs(trace_id), 0, -1)
         return [read_output(data) for data in kept]
 
-    async def attempt(self, trace_id: str, envelope_id: str) -> int:
-        """Count that a redelivered envelope is about to be handled; raises Fenced if it must not."""
+    async def attempt(self, trace_id: str, envelope_id: str, *, token: str, server: str) -> int:
+        """Count that a redelivered envelope is about to be handled; raises Fenced if it must not.
+
+        `token` is made once per handle: repeating the call with it counts nothing more.
+        """
         call = bind(
             "attempt",
             trace=self.keys.trace(trace_id),
             attempts=self.keys.attempts(trace_id),
             envelope=envelope_id,
+            token=token,
         )
-        answer = await self.link.run(call)
+        answer = await self.link.run(call, server=server)
         if answer[0] == b"fenced":
             raise Fenced(trace_id=trace_id)
         return int(answer[1])

@@ -1,13 +1,16 @@
 """The worker's desk: envelopes to cells come in, what the cells emit goes out to be routed."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pydantic import JsonValue
 
 from colony.body import Body
 from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
+from colony.desk import letter_of
 from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id
 from colony.errors import CellError, ColonyError, Fenced, MessageTimeout
 from colony.hosting import LiveHost
@@ -18,6 +21,9 @@ from colony.routing import answer
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
 from colony.workshop import Hosted, Workshop
+
+# How long the answer holds that a trace still takes work.
+FRESH_S: Final = 1.0
 
 log = get_logger("colony.worker")
 
@@ -45,6 +51,10 @@ class WorkerDesk:
         hosted = self.workshop.cells.get(self.owner(source))
         return hosted.cell.prefetch if hosted else 0
 
+    def max_deliveries(self) -> int:
+        """How often an envelope may be handled before it is given up."""
+        return self.publication.current.settings.max_deliveries
+
     def owner(self, source: str) -> str:
         """The path of the cell a stream belongs to."""
         return self._paths.get(source, source)
@@ -60,8 +70,7 @@ class WorkerDesk:
         hosted = self.workshop.cells.get(path)
         if hosted is None:
             raise CellError(detail=f"{path} does not run here any more", retryable=True)
-        if await self.traces.fenced(head.trace_id):
-            raise Fenced(trace_id=head.trace_id)
+        await self._ask(delivery)
         body = await self.streams.blobs.open(delivery.body)
         envelope = Envelope.model_construct(**dict(head), body=body)
         contract = hosted.spec.contract
@@ -69,7 +78,7 @@ class WorkerDesk:
         if unmet:
             return self._refuse(delivery, path, "consumes_violation", unmet)
         host = self._host(hosted, envelope, delivery)
-        emissions = await self._handle(hosted, envelope, host)
+        emissions = await self._handle(hosted, envelope, host, delivery)
         broken = [p for e in emissions for p in broken_promises(e, contract)] if contract else []
         if broken:
             return self._refuse(delivery, path, "contract_violation", broken)
@@ -79,17 +88,36 @@ class WorkerDesk:
         return step
 
     async def _handle(
-        self, hosted: Hosted, envelope: Envelope, host: LiveHost
+        self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
     ) -> Sequence[Emission]:
-        path = hosted.spec.path
-        timeout_ms = self.publication.current.message_timeout_ms(path)
+        asked_at = time.monotonic()
         # The clock starts when handling does, not while the envelope waits for its turn.
         async with hosted.gate:
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    return await hosted.cell.handle(envelope, host)
-            except TimeoutError:
-                raise MessageTimeout(path=path, timeout_ms=timeout_ms) from None
+            if time.monotonic() - asked_at > FRESH_S:
+                await self._ask(delivery)
+            handling = asyncio.ensure_future(hosted.cell.handle(envelope, host))
+            return await self._in_time(handling, hosted.spec.path)
+
+    async def _in_time(
+        self, handling: asyncio.Future[Sequence[Emission]], path: str
+    ) -> Sequence[Emission]:
+        timeout_ms = self.publication.current.message_timeout_ms(path)
+        try:
+            done, _ = await asyncio.wait([handling], timeout=timeout_ms / 1000)
+        finally:
+            # Not waited for: a handler that will not be cancelled must not hold its delivery.
+            if not handling.done():
+                handling.cancel()
+                handling.add_done_callback(_forget)
+        if not done:
+            raise MessageTimeout(path=path, timeout_ms=timeout_ms)
+        return handling.result()
+
+    async def _ask(self, delivery: Delivery) -> None:
+        """Returns if the trace still takes work; raises Fenced if it does not."""
+        trace_id = delivery.head.trace_id
+        if await self.traces.fenced(trace_id, server=delivery.server):
+            raise Fenced(trace_id=trace_id)
 
     def _host(self, hosted: Hosted, envelope: Envelope, delivery: Delivery) -> LiveHost:
         return LiveHost(
@@ -123,7 +151,12 @@ class WorkerDesk:
     def _letter(self, delivery: Delivery, path: str, code: str, detail: str) -> DeadLetter:
         head = delivery.head
         log.warning(code, cell=path, trace=head.trace_id, message=head.id, detail=detail)
-        return DeadLetter(code, detail, head.sender, head.target, path, head, delivery.body)
+        return letter_of(delivery, path, code, detail)
+
+
+def _forget(handling: asyncio.Future[Sequence[Emission]]) -> None:
+    if not handling.cancelled():
+        handling.exception()
 
 
 def _address(envelope: Envelope, emission: Emission, path: str, index: int) -> Head:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -59,7 +60,7 @@ class Workshop:
         self._patterns = patterns
         self._environment = os.environ if environment is None else environment
         self._root = root
-        self._laid_out = Path(tempfile.mkdtemp(prefix="colony-cells-"))
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def ready(self) -> bool:
@@ -67,7 +68,8 @@ class Workshop:
         return not self.failed
 
     async def follow(self, topology: Topology) -> None:
-        """Start the cells that are new or changed, and stop those that are gone or changed.
+        """Start the cells that are new or changed, and stop those that are gone or changed, each
+        as soon as it has handled what it has in hand.
 
         A cell that cannot be started is not hosted; one error is logged for it.
         """
@@ -75,18 +77,24 @@ class Workshop:
         for path, hosted in list(self.cells.items()):
             if wanted.get(path) != hosted.published:
                 del self.cells[path]
-                await hosted.cell.stop()
+                leaving = asyncio.create_task(_dismiss(hosted))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
         self.failed.clear()
         for path, spec in wanted.items():
             if path not in self.cells:
                 await self._start(spec, topology)
 
     async def close(self) -> None:
-        """Stop every cell and remove what was laid out."""
+        """Stop every cell, whatever it still does, and remove what was laid out."""
+        for leaving in self._leaving:
+            leaving.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         for hosted in self.cells.values():
-            await hosted.cell.stop()
+            await _stop(hosted)
         self.cells.clear()
-        shutil.rmtree(self._laid_out, ignore_errors=True)
+        if "_laid_out" in self.__dict__:
+            shutil.rmtree(self._laid_out, ignore_errors=True)
 
     def _hosts(self, path: str) -> bool:
         return any(fnmatchcase(path, pattern) for pattern in self._patterns)
@@ -117,6 +125,10 @@ class Workshop:
         gate = asyncio.Semaphore(cell.max_concurrency)
         self.cells[path] = Hosted(cell, spec, published, directory, tools, gate)
 
+    @cached_property
+    def _laid_out(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix="colony-cells-"))
+
     def _lay_out(self, spec: CellSpec) -> Path | None:
         if self._root is not None:
             own = self._root / "main" / spec.path.lstrip("/")
@@ -129,6 +141,22 @@ class Workshop:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         return folder
+
+
+async def _dismiss(hosted: Hosted) -> None:
+    try:
+        # Whoever waits at the gate was there first, and is handled yet.
+        for _ in range(hosted.cell.max_concurrency):
+            await hosted.gate.acquire()
+    finally:
+        await _stop(hosted)
+
+
+async def _stop(hosted: Hosted) -> None:
+    try:
+        await hosted.cell.stop()
+    except Exception as error:  # A cell of the user's may raise anything; it is gone all the same.
+        log.error("cell_stop_failed", cell=hosted.spec.path, detail=str(error))
 
 
 def tools_within_reach(topology: Topology, path: str) -> tuple[ToolDeclaration, ...]:

@@ -50,10 +50,10 @@ class Server:
         finally:
             await self._access.close()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Take no more requests, end the streams, and let `serve` come to an end."""
         self._http.should_exit = True
-        await self._access.feed.close()
+        self._access.feed.stop()
 
 
 class _Quiet(uvicorn.Server):

@@ -7,6 +7,8 @@
 --   3   open        traces that have not ended
 --   4   deadlines   traces by deadline
 --   5   stream      where the first envelope goes
+--   6   belongings  further keys that are kept as long as the trace
+--   7+  blobs       that the envelope refers to
 -- ARGV
 --   1   trace_id    id of the trace, which is that of its first envelope
 --   2   digest      of the request, so that no guard serves two different ones
@@ -16,28 +18,31 @@
 --   6   entry       target of the first envelope
 --   7   session     session the trace belongs to, or empty
 --   8   timeout_ms  after which the trace is ended; 0 for never
---   9   replayed    dead letter that the trace replays, or empty
 -- RETURNS
 --   born <id>       the trace is open with one live envelope
 --   repeated <id>   born before under this guard; nothing is written
 --   conflict <id>   born before under this guard for another request; nothing is written
+--   blob_lost       a blob is gone; nothing is written
 -- REPEATS
 --   safe: the guard, or the trace, remembers that it was born
 local guard, trace, open, deadlines, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, digest, keep_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local head, body, entry = ARGV[4], ARGV[5], ARGV[6]
-local session, timeout_ms, replayed = ARGV[7], tonumber(ARGV[8]), ARGV[9]
+local belongings, id, digest, keep_ms = KEYS[6], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local head, body, entry, session, timeout_ms = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if not (keep_ms and timeout_ms and replayed) or #ARGV ~= 9 then
-  return redis.error_reply('ERR birth: wrong arguments')
-end
-if not (holds(guard, 'hash') and holds(trace, 'hash') and holds(open, 'zset')
-    and holds(deadlines, 'zset') and holds(stream, 'stream')) then
-  return redis.error_reply('ERR birth: a key holds something else')
+local sound = keep_ms and timeout_ms and #ARGV == 8 and holds(guard, 'hash', 'HSET', 'PEXPIRE')
+    and holds(trace, 'hash', 'HSET') and holds(open, 'zset', 'ZADD')
+    and holds(deadlines, 'zset', 'ZADD') and holds(stream, 'stream', 'XADD')
+    and holds(belongings, 'set', 'SADD')
+for n = 7, #KEYS do sound = sound and holds(KEYS[n], 'string', 'PERSIST') end
+if not sound then
+  return redis.error_reply('ERR birth: wrong arguments, keys or permissions')
 end
 
 local before = redis.call('HMGET', guard, 'trace', 'digest')
@@ -47,6 +52,9 @@ end
 if redis.call('EXISTS', trace) == 1 then
   return { 'repeated', id }
 end
+for n = 7, #KEYS do
+  if redis.call('EXISTS', KEYS[n]) == 0 then return { 'blob_lost' } end
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if keep_ms > 0 then
@@ -54,9 +62,13 @@ if keep_ms > 0 then
   redis.call('PEXPIRE', guard, keep_ms)
 end
 redis.call('HSET', trace, 'state', 'open', 'live', 1, 'created_at', now, 'entry', entry,
-  'session', session, 'replayed_from', replayed, 'outputs', 0, 'dead', 0, 'revivals', 0)
+  'session', session, 'replayed_from', '', 'outputs', 0, 'dead', 0, 'revivals', 0)
 if timeout_ms > 0 then
   redis.call('ZADD', deadlines, now + timeout_ms, id)
+end
+for n = 7, #KEYS do
+  redis.call('PERSIST', KEYS[n])
+  redis.call('SADD', belongings, KEYS[n])
 end
 redis.call('ZADD', open, now, id)
 redis.call('XADD', stream, '*', 'head', head, 'body', body)

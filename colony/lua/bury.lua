@@ -20,12 +20,16 @@
 local source, dead, group, entry = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local code, target, facts, head, body = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
-local function stream(name)
-  local found = redis.call('TYPE', name).ok
-  return found == 'stream' or found == 'none'
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
 end
-if #ARGV ~= 7 or not string.match(entry, '^%d+%-%d+$') or not (stream(source) and stream(dead)) then
-  return redis.error_reply('ERR bury: wrong arguments, or a key holds something else')
+if #ARGV ~= 7 or not string.match(entry, '^%d+%-%d+$')
+    or not (holds(source, 'stream', 'XACK', 'XDEL') and holds(dead, 'stream', 'XADD')) then
+  return redis.error_reply('ERR bury: wrong arguments, keys or permissions')
 end
 redis.call('XACK', source, group, entry)
 if redis.call('XDEL', source, entry) == 0 then

@@ -57,12 +57,20 @@ for n = 1, sound and count or 0 do
   sound = (not live or tonumber(live) ~= nil) and string.match(step.entry, '^%d+%-%d+$') ~= nil
   steps[n] = step
 end
+local function permitted(...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, quiet) then return false end
+  end
+  return true
+end
 local function stream(name)
   local found = redis.call('TYPE', name).ok
   return found == 'stream' or found == 'none'
 end
-if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (stream(quiet) and stream(dead)) then
-  return redis.error_reply('ERR commit: wrong arguments, or a key holds something else')
+if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (stream(quiet) and stream(dead)
+    and permitted('XACK', 'XDEL', 'XADD', 'HMGET', 'HINCRBY', 'HSET', 'RPUSH', 'PERSIST', 'SADD',
+      'EXISTS')) then
+  return redis.error_reply('ERR commit: wrong arguments, keys or permissions')
 end
 
 local function count_down(step, state, by)

@@ -15,13 +15,16 @@
 --   safe: an ended trace is not quiet
 local trace, open, ended, deadlines, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 1 or not (holds(trace, 'hash') and holds(open, 'zset') and holds(ended, 'zset')
-    and holds(deadlines, 'zset')) then
-  return redis.error_reply('ERR end_quiet: wrong arguments, or a key holds something else')
+if #ARGV ~= 1 or not (holds(trace, 'hash', 'HSET') and holds(open, 'zset', 'ZREM')
+    and holds(ended, 'zset', 'ZADD') and holds(deadlines, 'zset', 'ZREM')) then
+  return redis.error_reply('ERR end_quiet: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'live', 'outputs', 'dead', 'error_code')
 if record[1] ~= 'quiet' or record[2] ~= '0' then

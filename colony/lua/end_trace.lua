@@ -20,14 +20,18 @@
 local trace, open, ended, deadlines, quiet = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, cause, reason = ARGV[1], ARGV[2], ARGV[3]
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 3 or not (cause == 'cancelled' or cause == 'failed') or not (holds(trace, 'hash')
-    and holds(open, 'zset') and holds(ended, 'zset') and holds(deadlines, 'zset')
-    and holds(quiet, 'stream')) then
-  return redis.error_reply('ERR end_trace: wrong arguments, or a key holds something else')
+if #ARGV ~= 3 or not (cause == 'cancelled' or cause == 'failed')
+    or not (holds(trace, 'hash', 'HSET') and holds(open, 'zset', 'ZREM')
+    and holds(ended, 'zset', 'ZADD') and holds(deadlines, 'zset', 'ZREM')
+    and holds(quiet, 'stream', 'XADD')) then
+  return redis.error_reply('ERR end_trace: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
 if not record[1] then

@@ -8,14 +8,15 @@
 --   2   lease_ms  how long the lease is good
 --   3   about     what the holder tells of itself
 -- RETURNS
---   leased <n>    slot n is held until the lease ends
+--   leased <n>    slot n is held from now on until the lease ends
+--   renewed <n>   slot n was held before, and is held until the new lease ends
 -- REPEATS
 --   safe: a holder keeps the slot it has
 local slots, token, lease_ms, about = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local kind = redis.call('TYPE', slots).ok
 if lease_ms == nil or #ARGV ~= 3 or string.find(token, ' ') or (kind ~= 'hash' and kind ~= 'none') then
-  return redis.error_reply('ERR lease_slot: wrong arguments, or a key holds something else')
+  return redis.error_reply('ERR lease_slot: wrong arguments, keys or permissions')
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -34,4 +35,4 @@ while not own and taken[tostring(slot)] do
   slot = slot + 1
 end
 redis.call('HSET', slots, slot, string.format('%s %.0f %s', token, now + lease_ms, about))
-return { 'leased', slot }
+return { own and 'renewed' or 'leased', slot }

@@ -17,7 +17,7 @@ local topology, expected, digest, document = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 
 local kind = redis.call('TYPE', topology).ok
 if expected == nil or #ARGV ~= 3 or (kind ~= 'hash' and kind ~= 'none') then
-  return redis.error_reply('ERR publish_topology: wrong arguments, or a key holds something else')
+  return redis.error_reply('ERR publish_topology: wrong arguments, keys or permissions')
 end
 local newest = redis.call('HMGET', topology, 'version', 'digest')
 local version = tonumber(newest[1] or '0')

@@ -19,7 +19,7 @@ local function holds(key, kind)
   return found == kind or found == 'none'
 end
 if #ARGV ~= 2 or not (holds(trace, 'hash') and holds(journal, 'hash')) then
-  return redis.error_reply('ERR record: wrong arguments, or a key holds something else')
+  return redis.error_reply('ERR record: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then

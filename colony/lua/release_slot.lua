@@ -15,7 +15,7 @@ local slots, slot, token = KEYS[1], ARGV[1], ARGV[2]
 
 local kind = redis.call('TYPE', slots).ok
 if #ARGV ~= 2 or (kind ~= 'hash' and kind ~= 'none') then
-  return redis.error_reply('ERR release_slot: wrong arguments, or a key holds something else')
+  return redis.error_reply('ERR release_slot: wrong arguments, keys or permissions')
 end
 local lease = redis.call('HGET', slots, slot)
 if not lease or string.sub(lease, 1, #token + 1) ~= token .. ' ' then

@@ -18,26 +18,32 @@
 local slots, source = KEYS[1], KEYS[2]
 local slot, token, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local kind, kept = redis.call('TYPE', source).ok, redis.call('TYPE', slots).ok
-local sound = #ARGV > 4 and (kind == 'stream' or kind == 'none') and (kept == 'hash' or kept == 'none')
+local function holds(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+local sound = #ARGV > 4 and holds(source, 'stream') and holds(slots, 'hash')
 for n = 5, #ARGV do
   sound = sound and string.match(ARGV[n], '^%d+%-%d+$')
 end
 if not sound then
-  return redis.error_reply('ERR renew: wrong arguments, or a key holds something else')
+  return redis.error_reply('ERR renew: wrong arguments, keys or permissions')
 end
 local lease = redis.call('HGET', slots, slot)
 if not lease or string.sub(lease, 1, #token + 1) ~= token .. ' ' then
   return { 'lost' }
 end
-local held = {}
-if kind == 'stream' and #redis.call('XINFO', 'GROUPS', source) > 0 then
-  for n = 5, #ARGV do
-    -- An XCLAIM that did not look first would take the entry back from whoever reclaimed it.
-    if #redis.call('XPENDING', source, group, ARGV[n], ARGV[n], 1, consumer) == 1 then
-      redis.call('XCLAIM', source, group, consumer, 0, ARGV[n], 'JUSTID')
-      held[#held + 1] = ARGV[n]
-    end
+local found, held = false, {}
+if redis.call('EXISTS', source) == 1 then
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', source)) do
+    found = found or info[2] == group
+  end
+end
+for n = 5, found and #ARGV or 0 do
+  -- An XCLAIM that did not look first would take the entry back from whoever reclaimed it.
+  if #redis.call('XPENDING', source, group, ARGV[n], ARGV[n], 1, consumer) == 1 then
+    redis.call('XCLAIM', source, group, consumer, 0, ARGV[n], 'JUSTID')
+    held[#held + 1] = ARGV[n]
   end
 end
 return { 'renewed', held }

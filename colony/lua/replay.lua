@@ -2,7 +2,7 @@
 -- replay: send a dead letter again, into its own trace while that is open, else as a new one.
 --
 -- KEYS
---   1   replays      first answer of every replay
+--   1   first        first answer to a replay of the letter
 --   2   trace        record of the letter's trace
 --   3   fresh        record of the trace that is opened where the letter's own has ended
 --   4   open         traces that have not ended
@@ -15,37 +15,42 @@
 --   5   head         for the letter's own trace
 --   6   fresh_head   for the trace that is opened
 --   7   body         of the envelope
+--   8   keep_ms      how long the first answer is remembered
 -- RETURNS
 --   replayed <id>    it is under way in trace <id>
 --   repeated <id>    replayed before into trace <id>; nothing is written
 -- REPEATS
 --   safe: the first answer is remembered
-local replays, trace, fresh, open, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local first, trace, fresh, open, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local letter, trace_id, fresh_id, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local head, fresh_head, body = ARGV[5], ARGV[6], ARGV[7]
+local head, fresh_head, body, keep_ms = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 7 or not (holds(replays, 'hash') and holds(trace, 'hash') and holds(fresh, 'hash')
-    and holds(open, 'zset') and holds(stream, 'stream')) then
-  return redis.error_reply('ERR replay: wrong arguments, or a key holds something else')
+if #ARGV ~= 8 or not keep_ms or not (holds(first, 'string', 'SET')
+    and holds(trace, 'hash', 'HSET', 'HINCRBY') and holds(fresh, 'hash', 'HSET')
+    and holds(open, 'zset', 'ZADD') and holds(stream, 'stream', 'XADD')) then
+  return redis.error_reply('ERR replay: wrong arguments, keys or permissions')
 end
-local before = redis.call('HGET', replays, letter)
+local before = redis.call('GET', first)
 if before then
   return { 'repeated', before }
 end
 local record = redis.call('HMGET', trace, 'state', 'live')
 local living = (record[1] == 'open' or record[1] == 'quiet') and tonumber(record[2]) ~= nil
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id = living and trace_id or fresh_id
-redis.call('HSET', replays, letter, id)
+redis.call('SET', first, id, 'PX', keep_ms)
 if living then
   redis.call('HSET', trace, 'state', 'open')
   redis.call('HINCRBY', trace, 'live', 1)
 else
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   redis.call('HSET', fresh, 'state', 'open', 'live', 1, 'created_at', now, 'entry', entry,
     'session', '', 'replayed_from', letter, 'outputs', 0, 'dead', 0, 'revivals', 0)
   redis.call('ZADD', open, now, fresh_id)

@@ -15,9 +15,12 @@
 local trace, ended, keep_ms = KEYS[1], KEYS[2], tonumber(ARGV[1])
 
 local kind = redis.call('TYPE', ended).ok
-if keep_ms == nil or (kind ~= 'zset' and kind ~= 'none')
-    or redis.call('TYPE', trace).ok ~= 'hash' and redis.call('EXISTS', trace) == 1 then
-  return redis.error_reply('ERR retire: wrong arguments, or a key holds something else')
+local record_kind = redis.call('TYPE', trace).ok
+local sound = keep_ms and (kind == 'zset' or kind == 'none')
+    and (record_kind == 'hash' or record_kind == 'none')
+if not (sound and redis.acl_check_cmd('PEXPIRE', trace)
+    and redis.acl_check_cmd('ZREMRANGEBYSCORE', ended)) then
+  return redis.error_reply('ERR retire: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'live')
 if record[1] ~= 'ended' or record[2] ~= '0' then

@@ -17,13 +17,17 @@
 local trace, belongings, state = KEYS[1], KEYS[2], KEYS[3]
 local lasting, removed = ARGV[1], tonumber(ARGV[2])
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
 if removed == nil or (#ARGV - 2 - removed) % 2 ~= 0 or #ARGV < 2 + removed
-    or not (holds(trace, 'hash') and holds(belongings, 'set') and holds(state, 'hash')) then
-  return redis.error_reply('ERR update_state: wrong arguments, or a key holds something else')
+    or not (holds(trace, 'hash') and holds(belongings, 'set', 'SADD')
+    and holds(state, 'hash', 'HDEL', 'HSET', 'EXISTS', 'HGETALL')) then
+  return redis.error_reply('ERR update_state: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then

@@ -68,7 +68,7 @@ class Harness:
         self.steps = 0
         self._router = RouterDesk(self.keys, self.publication)
         self._worker = WorkerDesk(self.streams, self.keys, self.publication, self.workshop)
-        self._keeper = Keeper(self.link, self.keys, self.publication)
+        self._keeper = Keeper(self.streams, self.publication)
         self._inbox = Inbox(self.link, "stepped-0")
         self._pending: list[Delivery] = []
 
@@ -113,7 +113,11 @@ class Harness:
         """Every delivery that may be handled next, in the order they were published."""
         sources = [*self._router.sources(), *self._worker.sources()]
         found = await self._inbox.read(sources, count=1000, block_ms=None)
-        self._pending += [read for read in found if isinstance(read, Delivery)]
+        for read in found:
+            if isinstance(read, Delivery):
+                self._pending.append(read)
+            else:
+                await self.streams.bury(read, target=read.source)
         return tuple(self._pending)
 
     def owner(self, delivery: Delivery) -> str:
@@ -130,11 +134,11 @@ class Harness:
         return await settle(desk, delivery)
 
     async def commit(self, *steps: Step) -> list[Outcome]:
-        """Commit steps; their deliveries are not pending any more."""
+        """Commit steps; the deliveries that this settles are not pending any more."""
         outcomes = await self.streams.commit(steps)
-        for step in steps:
+        for step, outcome in zip(steps, outcomes, strict=True):
             self.steps += 1
-            if step.delivery in self._pending:
+            if outcome.settled and step.delivery in self._pending:
                 self._pending.remove(step.delivery)
         return outcomes
 

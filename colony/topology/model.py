@@ -29,6 +29,7 @@ class ColonySettings(Frozen):
     blob_max_recursion_depth: PositiveInt = 64
     max_deliveries: PositiveInt = 5
     quiet_revivals: int = Field(default=3, ge=0)
+    unhosted_after_ms: PositiveInt = 60_000
     trace_bodies: Literal["none", "excerpt", "full"] = "excerpt"
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     mailbox_default_capacity: PositiveInt = 1000
@@ -223,7 +224,8 @@ class Edge:
     @cached_property
     def digest(self) -> str:
         """Identity of the edge: from, to, condition text and canonical modifier."""
-        modifier = self.spec.modifier.canonical() if self.spec.modifier else None
+        # A modifier that changes nothing is none.
+        modifier = (self.spec.modifier and self.spec.modifier.canonical()) or None
         return digest([self.spec.source, self.spec.target, self.spec.condition, modifier])
 
 

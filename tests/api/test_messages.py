@@ -86,7 +86,7 @@ async def test_an_unknown_target_is_accepted_and_dies(
 
 
 async def test_a_hundred_waiters_share_one_connection(
-    http: httpx.AsyncClient, running: Access
+    http: httpx.AsyncClient, running: Access, eventually: Eventually
 ) -> None:
     await http.post("/messages", json=message(wait=10))
     before = await _clients(running)
@@ -94,10 +94,11 @@ async def test_a_hundred_waiters_share_one_connection(
         asyncio.create_task(http.post("/messages", json=message(target="/slow", wait=2)))
         for _ in range(100)
     ]
-    async with asyncio.timeout(10):
-        while len(await running.traces.ids("open", limit=200)) < 100:
-            await asyncio.sleep(0.02)
 
+    async def all_wait() -> bool:
+        return len(await running.traces.ids("open", limit=200)) == 100
+
+    await eventually(all_wait)
     assert await _clients(running) == before
     for task in waiting:
         task.cancel()

@@ -25,7 +25,7 @@ async def serving(url: str) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
     task = asyncio.create_task(server.serve())
     async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
         yield server, http
-    await server.stop()
+    server.stop()
     await task
 
 
@@ -97,7 +97,7 @@ async def test_a_stop_ends_the_streams(running: Access) -> None:
         async with http.stream("GET", "/colony/events") as response:
             stream = events(response)
             await anext(stream)
-            await server.stop()
+            server.stop()
             async with asyncio.timeout(3):
                 with suppress(StopAsyncIteration, httpx.RemoteProtocolError):
                     await anext(stream)

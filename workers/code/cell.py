@@ -4,7 +4,7 @@ A failure of either leaves the cell by its own edges, as one emission with `hop.
 program emits for one envelope leaves as a whole or, where it breaks the contract, not at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, Self
 
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import TopologyError
+from colony.topology.model import ToolDeclaration
 from workers.code.contract import check
 from workers.code.handler import InlineHandler, load
 from workers.code.isolated import IsolatedHandler
@@ -74,6 +75,18 @@ class Code(Cell):
     def prefetch(self) -> int:
         """A handler is quick: its process reads ahead, so that commits come in batches."""
         return self.max_concurrency if self.params.handler is None else QUICK
+
+    @classmethod
+    def declare(cls, params: Mapping[str, JsonValue]) -> ToolDeclaration | None:
+        """What the handler declares of itself, where it is a tool that can be imported here."""
+        handler = params.get("handler")
+        if not isinstance(handler, str):
+            return None
+        try:
+            declared = getattr(load(handler), "declaration", None)
+        except TopologyError:
+            return None
+        return declared if isinstance(declared, ToolDeclaration) else None
 
     async def start(self, host: Host) -> None:
         """The program is loaded; raises TopologyError where it cannot be."""

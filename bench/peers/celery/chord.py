@@ -1,7 +1,7 @@
 """Celery: chords of two no-op tasks with a callback, prefork, Redis as broker and result backend.
 
-Usage: python chord.py CHORDS, with CHORD_REDIS_URL set. Prints chords per second. Where it does less
-than a round of colony: no thread is kept, nothing is routed, and a chord that loses a part never ends.
+Usage: python chord.py CHORDS, with CHORD_REDIS_URL set. Prints chords per second. It does less than
+a round of colony: no thread is kept, nothing is routed, a chord that loses a part never ends.
 """
 
 import os
@@ -37,8 +37,8 @@ def measure(chords: int) -> float:
 
 def main() -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "celery", "--quiet", "-A", "chord", "worker", "-P", "prefork", "-c", "2",
-         "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "ERROR"],
+        [sys.executable, "-m", "celery", "--quiet", "-A", "chord", "worker", "-P", "prefork",
+         "-c", "2", "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "ERROR"],
         cwd=os.path.dirname(os.path.abspath(__file__)),
     )  # fmt: skip
     try:

@@ -1,0 +1,27 @@
+"""Handlers of the benchmark trees: they do nothing, so that what is measured is colony."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from colony.body import Entry
+from colony.envelope import Emission, Envelope
+
+
+async def pass_on(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission:
+    """The same body again."""
+    return Emission(body=envelope.body)
+
+
+async def tool(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """A result for each call."""
+    calls = envelope.body.each("tool_call")
+    return [Emission.of(Entry.result(call.id or "", "42"), route="c_res") for call in calls]
+
+
+async def restless_tool(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """A result for each call, at some time within 20 ms, once, twice or three times."""
+    await asyncio.sleep(random.uniform(0, 0.02))
+    return [result for _ in range(random.randint(1, 3)) for result in await tool(envelope, params)]

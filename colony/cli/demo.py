@@ -1,0 +1,62 @@
+"""`demo`: one question about a folder of documents, answered by a colony made for it."""
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from colony.cli.failures import NOT_AS_HOPED
+from colony.cli.options import formatted
+
+if TYPE_CHECKING:
+    from colony.demo import Answered
+
+
+@click.command()
+@click.argument("question", required=False)
+@click.option(
+    "--corpus",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of documents; otherwise some about lighthouses.",
+)
+@formatted
+def demo(question: str | None, corpus: Path | None, output: str) -> None:
+    """Ask a QUESTION about a folder of documents.
+
+    Starts a server and the research colony, asks, prints the answer and how it came about, and
+    removes everything. A model that only quotes answers, unless OPENAI_API_KEY or COLONY_BASE_URL
+    (and COLONY_MODEL) name a real one.
+    """
+    from colony import log
+    from colony.cli.screen import faint, write_json
+    from colony.demo import QUESTION, demonstrate, environment_of
+
+    log.configure("error")
+    # So that what was started is removed then, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    asked = question or QUESTION
+    environment = environment_of(os.environ, corpus)
+    if output != "json":
+        click.echo(faint(f"asking: {asked}\n"))
+    answered = demonstrate(asked, environment)
+    if output == "json":
+        write_json(answered.to_json())
+    else:
+        _write(answered)
+    if answered.trace.cause != "completed" or not answered.texts:
+        raise click.exceptions.Exit(NOT_AS_HOPED)
+
+
+def _write(answered: "Answered") -> None:
+    from colony.cli.screen import counted, heading
+    from colony.cli.trace import folded_lines, headline
+
+    for text in answered.texts:
+        click.echo(f"{text}\n")
+    click.echo(headline(answered.trace, len(answered.records)))
+    for line in folded_lines(answered.records):
+        click.echo(line)
+    hops, rounds = counted(len(answered.records), "hop"), counted(answered.rounds, "round")
+    click.echo(f"\n{heading(rounds)} of tool calls, {hops}, {answered.seconds:.1f} s")

@@ -1,0 +1,26 @@
+"""A session: one command's talk with a colony."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from colony.access import Access, promptly
+from colony.cli.options import server_of
+from colony.config import Config
+from colony.link import check_server
+
+T = TypeVar("T")
+
+
+def ask(config: Config, talk: Callable[[Access], Awaitable[T]]) -> T:
+    """What `talk` comes to, over a connection that is closed afterwards.
+
+    Raises ServerUnavailable where nobody answers, ServerUnfit on a server that cannot be used.
+    """
+
+    async def run() -> T:
+        async with Access(server_of(config), config.name) as access:
+            await promptly(check_server(access.link))
+            return await talk(access)
+
+    return asyncio.run(run())

@@ -1,0 +1,116 @@
+"""Commands about a colony as a whole: `status`, `rounds`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from colony.cli.options import asks_colony, formatted
+
+if TYPE_CHECKING:
+    from colony.config import Config
+    from colony.rounds import Round
+    from colony.status import Backlog, Status
+
+
+@click.command()
+@formatted
+@asks_colony
+def status(config: "Config", output: str) -> None:
+    """Show a colony on one screen: processes, cells, backlog, rounds, dead letters."""
+    from colony.cli.screen import write_json
+    from colony.cli.session import ask
+
+    found = ask(config, lambda access: access.status())
+    if output == "json":
+        write_json(found.to_json())
+    else:
+        _write_status(found)
+
+
+@click.command()
+@click.argument("turn_id", required=False)
+@formatted
+@asks_colony
+def rounds(config: "Config", turn_id: str | None, output: str) -> None:
+    """Show the rounds that wait for results, the oldest first; those of one question by TURN_ID."""
+    from colony.cli.screen import write_json
+    from colony.cli.session import ask
+
+    found = ask(config, lambda access: access.rounds(turn_id=turn_id))
+    if output == "json":
+        write_json([round_.to_json() for round_ in found])
+    elif found:
+        _write_rounds(found, limit=len(found))
+    else:
+        click.echo("no round is open")
+
+
+def _write_status(found: "Status") -> None:
+    from colony.cli.screen import age, bad, heading, table
+
+    version = f"version {found.version}" if found.version else "no tree applied"
+    click.echo(
+        f"{heading(found.name)}  {version}  {found.digest if found.version else ''}".rstrip()
+    )
+    for problem in found.problems:
+        click.echo(bad(problem))
+    if found.processes:
+        click.echo(heading("\nprocesses"))
+        table(
+            [
+                (f"{p.role}-{p.slot}", str(p.about.get("host", "")), f"pid {p.about.get('pid')}")
+                for p in found.processes
+            ],
+            indent="  ",
+        )
+    if found.cells:
+        click.echo(heading("\ncells"))
+        rows = [("", "type", "hosts", "waiting", "oldest")]
+        rows += [
+            (
+                cell.spec.path,
+                cell.spec.cell.type + ("" if cell.active else " (inactive)"),
+                str(len(cell.hosts)),
+                *_waiting(found.backlogs[cell.spec.path]),
+            )
+            for cell in found.cells
+        ]
+        table([*rows, ("to be routed", "", "", *_waiting(found.routing))], indent="  ")
+    oldest = f", the oldest for {age(found.oldest_trace_ms)}" if found.open_traces else ""
+    click.echo(heading("\ntraces"))
+    click.echo(f"  {found.open_traces} open{oldest}; {found.ended_traces} ended and kept")
+    click.echo(heading("\nrounds"))
+    if found.rounds:
+        _write_rounds(found.rounds, limit=5, indent="  ")
+    else:
+        click.echo("  none open")
+    letters = str(found.dead_letters)
+    click.echo(f"\n{heading('dead letters')}  {bad(letters) if found.dead_letters else letters}")
+
+
+def _write_rounds(rounds: Sequence["Round"], *, limit: int, indent: str = "") -> None:
+    from colony.cli.screen import age, table
+
+    rows = [("question", "round", "expected", "received", "missing", "age", "store")]
+    for found in rounds[:limit]:
+        rows.append(
+            (
+                str(found.key.get("turn_id")),
+                str(found.key.get("iter")),
+                str(len(found.expected)),
+                str(len(found.received)),
+                ", ".join(found.missing) or "none",
+                age(found.age_ms),
+                f"{found.store}:{found.table}",
+            )
+        )
+    table(rows, indent=indent)
+    if len(rounds) > limit:
+        click.echo(f"{indent}and {len(rounds) - limit} more")
+
+
+def _waiting(backlog: "Backlog") -> tuple[str, str]:
+    from colony.cli.screen import age
+
+    return str(backlog.waiting), age(backlog.oldest_ms) if backlog.waiting else ""

@@ -1,0 +1,138 @@
+"""Commands about one trace: `trace`, `cancel`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from colony.cli.options import asks_colony, formatted
+
+if TYPE_CHECKING:
+    from colony.access import Access
+    from colony.config import Config
+    from colony.records import HopRecord
+    from colony.traces import Trace
+
+
+@click.command()
+@click.argument("trace_id", metavar="ID")
+@click.option("--follow", is_flag=True, help="Print hops as they happen, until the trace ends.")
+@formatted
+@asks_colony
+def trace(config: "Config", trace_id: str, follow: bool, output: str) -> None:
+    """Show the hops of a trace as a tree: ttl left, hop headers, edge, time."""
+    from colony.cli.session import ask
+
+    if follow:
+        ask(config, lambda access: _follow(access, trace_id, output))
+    else:
+        ask(config, lambda access: _show(access, trace_id, output))
+
+
+@click.command()
+@click.argument("trace_id", metavar="ID")
+@formatted
+@asks_colony
+def cancel(config: "Config", trace_id: str, output: str) -> None:
+    """End a trace: what it still has under way is dropped."""
+    from colony.cli.screen import write_json
+    from colony.cli.session import ask
+
+    cause = ask(config, lambda access: access.traces.end(trace_id, "cancelled", "cancelled"))
+    if output == "json":
+        write_json({"trace_id": trace_id, "cause": cause})
+    else:
+        before = "" if cause == "cancelled" else " before"
+        click.echo(f"{trace_id} is {cause}{before}")
+
+
+def headline(trace: "Trace", hops: int) -> str:
+    """A trace in one line."""
+    from colony.cli.screen import age, bad, counted, heading
+
+    parts: list[str] = [trace.state]
+    if trace.cause is not None:
+        reason = trace.reason or trace.error_code
+        told = trace.cause + (f" ({reason})" if reason else "")
+        parts = [told if trace.cause == "completed" else bad(told)]
+    if trace.ended_at is not None:
+        parts.append(f"after {age(trace.ended_at - trace.created_at)}")
+    parts += [counted(hops, "hop"), counted(trace.outputs, "output")]
+    if trace.dead:
+        parts.append(bad(counted(trace.dead, "dead letter")))
+    if trace.live:
+        parts.append(f"{trace.live} under way")
+    return f"{heading(trace.id)} {', '.join(parts)}"
+
+
+def tree_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
+    """The hops as a tree, one line each."""
+    from colony.cli.screen import faint
+    from colony.hop_tree import chains, hop_trees
+
+    start = records[0].at if records else 0
+    for chain in chains(hop_trees(records)):
+        stem = chain.first
+        for record in chain.records:
+            yield faint(stem) + _line(record, start)
+            stem = chain.rest
+
+
+def folded_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
+    """The hops as a tree, one line for each chain of them."""
+    from colony.cli.screen import age, faint
+    from colony.hop_tree import chains, hop_trees
+
+    start = records[0].at if records else 0
+    for chain in chains(hop_trees(records)):
+        first, last = chain.records[0], chain.records[-1]
+        path = " → ".join([first.head.sender, *(str(r.head.target) for r in chain.records)])
+        ttl = f"ttl {first.head.ttl}" + (f"…{last.head.ttl}" if last is not first else "")
+        yield f"{faint(chain.first)}{path}  {faint(f'{ttl}  +{age(last.at - start)}')}"
+
+
+def _line(record: "HopRecord", start: int) -> str:
+    from colony.cli.screen import age, faint, pairs
+
+    head = record.head
+    parts = [f"{head.sender} → {head.target}", faint(f"ttl {head.ttl}")]
+    if head.hop:
+        parts.append(pairs(head.hop))
+    if record.condition:
+        parts.append(faint(f"[{' '.join(record.condition.split())}]"))
+    return "  ".join([*parts, faint(f"+{age(record.at - start)}")])
+
+
+async def _show(access: "Access", trace_id: str, output: str) -> None:
+    from colony.cli.screen import write_json
+    from colony.hop_tree import hop_trees
+
+    found = await access.traces.get(trace_id)
+    records = await access.traces.log(trace_id)
+    if output == "json":
+        hops = [node.to_json() for node in hop_trees(records)]
+        write_json({"record": found.to_json(), "hops": [*hops]})
+        return
+    click.echo(headline(found, len(records)))
+    _write(tree_lines(records))
+
+
+async def _follow(access: "Access", trace_id: str, output: str) -> None:
+    from colony.cli.screen import write_json_line
+
+    start: int | None = None
+    seen = 0
+    async for record in access.feed.follow_trace(trace_id):
+        start = record.at if start is None else start
+        seen += 1
+        if output == "json":
+            write_json_line(record.to_json())
+        else:
+            click.echo(_line(record, start))
+    if output != "json":
+        click.echo(headline(await access.traces.get(trace_id), seen))
+
+
+def _write(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,120 @@
+"""The demo: one question to the research colony, on a server that is gone afterwards."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from colony.access import Access
+from colony.body import Body, Entry
+from colony.consumer import Pace
+from colony.embedded import EmbeddedServer
+from colony.keys import Keys
+from colony.records import HopRecord
+from colony.roles import Router, Worker
+from colony.serving import Service
+from colony.topology.load import load
+from colony.topology.model import TopologySpec
+from colony.traces import Trace
+from colony.trees import shipped
+
+QUESTION: Final = (
+    "How did the Fresnel lens change lighthouses, and what was the sun valve of Gustaf Dalén for?"
+)
+TREE: Final = "research-settle"
+ENTRY: Final = "/prep"
+NAME: Final = "demo"
+PATIENCE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question with what came of it. `trace` has not ended where patience ran out.
+
+    `rounds` counts how often the model went on with the results of its tools.
+    """
+
+    question: str
+    texts: tuple[str, ...]
+    trace: Trace
+    records: Sequence[HopRecord]
+    rounds: int
+    seconds: float
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The answer as a JSON object, without its hops."""
+        return {
+            "question": self.question,
+            "answer": "\n\n".join(self.texts),
+            "trace_id": self.trace.id,
+            "cause": self.trace.cause,
+            "rounds": self.rounds,
+            "hops": len(self.records),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def environment_of(variables: Mapping[str, str], corpus: Path | None) -> dict[str, str]:
+    """The variables of the research tree: with a key or an address, a real model is asked."""
+    found = dict(variables)
+    if variables.get("OPENAI_API_KEY") or variables.get("COLONY_BASE_URL"):
+        found.setdefault("COLONY_PROVIDER", "openai")
+        found.setdefault("COLONY_MODEL", "gpt-4o-mini")
+    if corpus is not None:
+        found["COLONY_CORPUS"] = str(corpus.resolve())
+    return found
+
+
+def demonstrate(question: str, environment: Mapping[str, str]) -> Answered:
+    """Start a server and the research colony, ask, and stop both."""
+    root = shipped(TREE)
+    spec = load(root, environment=environment).publishable()
+    with tempfile.TemporaryDirectory(prefix="colony-demo-") as data:
+        with EmbeddedServer.start(Path(data)) as server:
+            return asyncio.run(_ask(server.url, spec, root, question, environment))
+
+
+async def _ask(
+    url: str, spec: TopologySpec, root: Path, question: str, environment: Mapping[str, str]
+) -> Answered:
+    keys, pace = Keys(NAME), Pace()
+    roles: list[Service] = [
+        Router(url, keys, pace),
+        Worker(url, keys, pace, environment=environment, root=root),
+    ]
+    async with Access(url, NAME) as access:
+        await access.publication.publish(spec)
+        serving = [asyncio.create_task(role.serve()) for role in roles]
+        try:
+            return await _answer(access, question)
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _answer(access: Access, question: str) -> Answered:
+    begun = time.monotonic()
+    body = Body.of(Entry.say("user", question))
+    trace_id = (await access.admission.admit(ENTRY, body)).trace_id
+    await access.endings.wait(trace_id, PATIENCE_S)
+    seconds = time.monotonic() - begun
+    records = await access.traces.log(trace_id)
+    return Answered(
+        question=question,
+        texts=tuple(_texts(await access.traces.outputs(trace_id))),
+        trace=await access.traces.get(trace_id),
+        records=records,
+        rounds=sum(record.head.hop.get("route") == "fire" for record in records),
+        seconds=seconds,
+    )
+
+
+def _texts(outputs: Sequence[Mapping[str, JsonValue]]) -> list[str]:
+    bodies = [Body.parse(output["body"]) for output in outputs]
+    return [entry.text for body in bodies for entry in body.each("text") if entry.text]

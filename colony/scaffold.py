@@ -1,0 +1,22 @@
+"""The scaffold: a tree of one's own to start from."""
+
+import shutil
+from pathlib import Path
+
+from colony.errors import ConfigError
+from colony.trees import shipped
+
+STARTER = shipped("starter")
+
+
+def write_tree(directory: Path) -> list[Path]:
+    """Write the starter tree into `directory`, made if missing, and return its files.
+
+    Raises ConfigError, and writes nothing, where something is in `directory` already.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(detail=f"{directory} is not empty")
+    shutil.copytree(
+        STARTER, directory, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+    )
+    return sorted(path.relative_to(directory) for path in directory.rglob("*") if path.is_file())

@@ -1,0 +1,123 @@
+"""The command itself: its help, how it fails, how it prints."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from colony.cli import main
+from colony.cli.failures import told
+from colony.cli.group import COMMANDS
+from colony.cli.screen import age
+from colony.testing.redis_server import RedisServer
+
+
+def test_help_imports_no_command_and_no_library() -> None:
+    program = (
+        "import sys\n"
+        "from colony.cli import main\n"
+        "main(['--help'], standalone_mode=False)\n"
+        "heavy = {'redis', 'pydantic', 'starlette', 'celpy', 'structlog', 'asyncio'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    for name in COMMANDS:
+        assert f"  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself_as_the_list_does(name: str) -> None:
+    with click.Context(main) as ctx:
+        command = main.get_command(ctx, name)
+    assert command is not None
+    summary = COMMANDS[name][2].removesuffix(".")
+    shown = CliRunner().invoke(main, [name, "--help"])
+
+    assert shown.exit_code == 0
+    assert summary.split()[0].removesuffix(",").removesuffix(":") in (command.help or "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",), ("rounds",), ("send", "/x", "y"), ("trace", "x"), ("cancel", "x"),
+        ("dead-letters", "list"),
+    ],
+)  # fmt: skip
+def test_without_a_server_every_question_ends_with_3(colony, arguments: tuple[str, ...]) -> None:
+    colony.env.pop("COLONY_REDIS_URL")
+    assert colony(*arguments, status=3).stderr.startswith("colony: server_missing: no server runs")
+
+    colony.env["COLONY_REDIS_URL"] = "redis://127.0.0.1:1"
+    complaint = colony(*arguments, status=3).stderr
+    assert complaint.startswith("colony: server_unavailable: ")
+    assert len(complaint.splitlines()) == 1
+
+
+def test_a_server_that_evicts_is_refused(colony, redis_binary: Path) -> None:
+    with RedisServer.start(redis_binary) as server:
+        import redis
+
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        colony.env["COLONY_REDIS_URL"] = server.url
+
+        assert "server_unfit: maxmemory-policy is allkeys-lru" in colony("status", status=3).stderr
+
+
+def test_what_is_not_there_ends_with_2(colony) -> None:
+    assert "trace_not_found" in colony("trace", "x", status=2).stderr
+    assert "trace_not_found" in colony("cancel", "x", status=2).stderr
+    assert "dead_letter_not_found" in colony("dead-letters", "drop", "1-1", status=2).stderr
+    assert "topology_missing" in colony("send", "/x", "y", status=2).stderr
+    assert "No such command" in colony("sned", status=2).stderr
+
+
+def test_settings_that_are_wrong_end_with_2(colony, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("nmae = 'x'\n")
+
+    assert "config_invalid: nmae" in colony("status", "--config", str(tmp_path / "c.toml"),
+                                            status=2).stderr  # fmt: skip
+    assert "config_invalid: name" in colony("status", "--name", "No Good", status=2).stderr
+
+
+def test_an_empty_colony_says_so(colony) -> None:
+    assert "no tree was applied to the colony 'colony'" in colony("status").stdout
+    assert colony.json("status")["topology"]["version"] == 0
+
+
+def test_a_mistake_of_ours_is_one_line_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended, told():
+        raise ZeroDivisionError("division by zero")
+
+    assert ended.value.exit_code == 70
+    assert "colony: internal_error: ZeroDivisionError: division by zero" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_with_130() -> None:
+    with pytest.raises(click.exceptions.Exit) as ended, told():
+        raise KeyboardInterrupt
+
+    assert ended.value.exit_code == 130
+
+
+def test_no_color_is_respected(colony) -> None:
+    def shown(**env: str) -> str:
+        return CliRunner().invoke(main, ["status"], env={**colony.env, **env}, color=True).output
+
+    assert "\x1b[" in shown()
+    assert "\x1b[" not in shown(NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (119_000, "119.0 s"), (180_000, "3 min"),
+     (8 * 3_600_000, "8 h"), (10 * 86_400_000, "10 d")],
+)  # fmt: skip
+def test_an_age_is_told_in_the_unit_that_fits(ms: int, told: str) -> None:
+    assert age(ms) == told

@@ -1,0 +1,188 @@
+"""Commands that run: `up` and the roles, from their start to their end."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+
+@pytest.fixture
+def env(redis_url: str, tmp_path: Path) -> dict[str, str]:
+    return {"COLONY_REDIS_URL": redis_url, "XDG_STATE_HOME": str(tmp_path)}
+
+
+def eventually(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < deadline, "it did not become so within twenty seconds"
+        time.sleep(0.05)
+
+
+def process_of(role: str, colony) -> list[int]:
+    processes = colony.json("status")["processes"]
+    return [process["pid"] for process in processes if process["role"] == role]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_drains_and_ends_with_0(
+    run, env: dict[str, str], colony, tree: Path, number: signal.Signals
+) -> None:
+    arguments = ("up", str(tree), "--api", "127.0.0.1:0", "--workers", "2", "--format", "json")
+    with run(*arguments, env=env) as process:
+        told = json.loads(process.line())
+        assert told["problems"] == []
+        eventually(lambda: len(process_of("worker", colony)) == 2)
+        assert httpx.get(f"{told['api']}/healthz").status_code == 200
+        workers = process_of("worker", colony)
+
+        status, complaint = process.end(number)
+
+    assert status == 0, complaint
+    assert "Traceback" not in complaint
+    assert process_of("worker", colony) == process_of("router", colony) == []
+    eventually(lambda: all(gone(pid) for pid in workers))
+
+
+def test_up_takes_its_server_and_its_workers_along_by_kill_9(run, tree: Path, short: Path) -> None:
+    env = {"COLONY_DATA": str(short / "data")}
+    arguments = ("up", str(tree), "--api", "127.0.0.1:0", "--workers", "2", "--format", "json")
+    with run(*arguments, env=env) as process:
+        process.line()
+        children = _descendants(process.popen.pid)
+        assert len(children) >= 3
+        process.popen.kill()
+        process.popen.wait()
+
+        eventually(lambda: all(gone(pid) for pid in children))
+
+
+def test_up_keeps_what_it_was_sent_for_the_next_time(run, colony, tree: Path, short: Path) -> None:
+    env = colony.env | {"COLONY_DATA": str(short / "data")}
+    del env["COLONY_REDIS_URL"]
+    colony.env.clear()
+    colony.env.update(env)
+    arguments = ("up", str(tree), "--api", "127.0.0.1:0", "--format", "json")
+    with run(*arguments, env=env) as process:
+        process.line()
+        trace_id = colony("send", "/greet", "you", "--wait", "10", "--format", "json").stdout
+        assert process.end()[0] == 0
+    with run(*arguments, env=env) as process:
+        process.line()
+        shown = colony.json("trace", json.loads(trace_id)["trace_id"])
+        assert shown["record"]["cause"] == "completed"
+
+
+def test_up_says_what_does_not_run(run, env: dict[str, str], tree: Path) -> None:
+    config = {"cell": {"type": "code"}, "params": {"handler": "nowhere:nothing"}}
+    (tree / "main" / "slow" / "config.json").write_text(json.dumps(config))
+
+    with run("up", str(tree), "--api", "127.0.0.1:0", "--format", "json", env=env) as process:
+        [problem] = json.loads(process.line())["problems"]
+        assert problem.startswith("nobody hosts /slow: ")
+        assert "nowhere" in problem
+
+
+def test_the_roles_run_apart_and_follow_a_tree_that_is_applied_later(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
+    env = env | {"PYTHONPATH": str(tree)}
+    with (
+        run("router", env=env),
+        run("worker", "--cells", "/greet", env=env),
+        run("worker", "--cells", "/out", "--cells", "/slow", env=env),
+        run("api", "--listen", "127.0.0.1:0", "--log-format", "json", env=env) as api,
+    ):
+        assert api.popen.stderr
+        address = json.loads(api.popen.stderr.readline())["address"]
+        eventually(lambda: len(colony.json("status")["processes"]) == 3)
+        assert httpx.get(f"{address}/readyz").json()["code"] == "not_ready"
+        colony("apply", str(tree))
+
+        message = {"messages": [{"origin": "user", "type": "text", "text": "you"}]}
+        answered = httpx.post(
+            f"{address}/messages?wait=20", json={"target": "/greet", "body": message}, timeout=30
+        )
+        assert answered.json()["outputs"][0]["body"]["messages"][0]["text"] == "hello you"
+
+
+def test_an_address_others_reach_is_refused_without_a_token(colony, tree: Path) -> None:
+    for command in (("up", str(tree), "--api"), ("api", "--listen")):
+        told = colony(*command, "0.0.0.0:0", status=2).stderr
+        assert told.startswith("colony: config_invalid: 0.0.0.0:0 can be reached from other hosts")
+
+
+def test_an_agent_started_with_new_calls_its_tool(run, env: dict[str, str], colony,
+                                                  tmp_path: Path) -> None:  # fmt: skip
+    colony("new", str(tmp_path / "mine"))
+    arguments = ("up", str(tmp_path / "mine"), "--api", "127.0.0.1:0", "--format", "json")
+    with run(*arguments, env=env) as process:
+        assert json.loads(process.line())["problems"] == []
+        told = colony.json("send", "/prep", "How far is a marathon?", "--wait", "20")
+        letters = colony.json("dead-letters", "list")
+        log = json.dumps(colony.json("trace", told["trace_id"]))
+
+    assert told["outputs"][0]["body"]["messages"][0]["text"].startswith("Both conversions are done")
+    assert letters == []
+    assert "26.2 miles are 42.16 km" in log
+    assert "150 pounds are 68.10 kg" in log
+
+
+def test_the_demo_answers_with_quotes_and_cleans_up(run, tmp_path: Path) -> None:
+    with run("demo", env={"TMPDIR": str(tmp_path)}) as process:
+        output, complaint = process.popen.communicate(timeout=60)
+
+    assert process.popen.returncode == 0, complaint
+    assert complaint == ""
+    assert "[source: file:///dalen-sun-valve.md]" in output
+    assert "@external → /prep" in output
+    assert "rounds of tool calls" in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_reads_another_corpus(run, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "otters.md").write_text("# Otters\n\nOtters hold hands while they sleep.\n")
+    arguments = ("demo", "What do otters hold while they sleep?", "--corpus", str(corpus))
+    with run(*arguments, "--format", "json", env={}) as process:
+        told = json.loads(process.popen.communicate(timeout=60)[0])
+
+    assert "“Otters hold hands while they sleep.” [source: file:///otters.md]" in told["answer"]
+    assert told["rounds"] >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_is_interrupted_cleanly(run, tmp_path: Path, number: signal.Signals) -> None:
+    with run("demo", env={"TMPDIR": str(tmp_path)}) as process:
+        process.line()
+        eventually(lambda: list(tmp_path.glob("colony-demo-*/redis.sock")) != [])
+        status, complaint = process.end(number)
+
+    assert (status, complaint) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _descendants(pid: int) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    parents = {int(line.split()[0]): int(line.split()[1]) for line in listed.splitlines()}
+    found, ahead = [], [pid]
+    while ahead:
+        parent = ahead.pop()
+        children = [child for child, its in parents.items() if its == parent]
+        found += children
+        ahead += children
+    return found

@@ -1,0 +1,521 @@
+"""Every script: its header tells the truth, and it cannot fail after its first write."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from redis.exceptions import ResponseError
+
+from colony.keys import GROUP, Keys
+from colony.link import Link
+from colony.lua.reference import render
+from colony.lua.registry import Call, Script, bind, scripts
+
+KEYS = Keys("test")
+PAGE = Path(__file__).parents[1] / "docs" / "scripts.md"
+
+# What opens something new is refused whole where memory is short; all else drains.
+OPENING = {"birth", "replay", "publish_topology"}
+WRITES = (
+    "XADD XDEL XACK XCLAIM XTRIM HSET HSETNX HDEL HINCRBY ZADD ZREM ZREMRANGEBYSCORE RPUSH LPUSH "
+    "SADD SREM SET DEL PEXPIRE PERSIST EXPIRE INCR"
+).split()
+LONG = {
+    "commit": "checks and settles many deliveries in one step",
+    "settle": "inserts, records and claims the guard in one step",
+    "store_delete": "the grammar of `where` is part of it",
+    "store_update": "the grammar of `where` is part of it",
+    "store_upsert": "insert and update change in one step",
+}
+EVERY = pytest.mark.parametrize("script", scripts().values(), ids=[*scripts()])
+
+
+def code(script: Script) -> str:
+    """The text without its comments."""
+    lines = script.source.decode().splitlines()
+    return "\n".join(line for line in lines if not re.match(r"\s*--|#!", line))
+
+
+def section(script: Script, name: str) -> list[str]:
+    header = script.source.decode().partition(f"-- {name}\n")[2]
+    lines = header.splitlines()
+    end = next(n for n, line in enumerate(lines) if not line.startswith("--   "))
+    return [line.removeprefix("--   ") for line in lines[:end]]
+
+
+def commands(script: Script) -> set[str]:
+    return set(re.findall(r"redis\.call\('(\w+)'", code(script)))
+
+
+# The header
+
+
+@EVERY
+def test_the_title_is_the_file_name(script: Script) -> None:
+    first, title, *_ = script.source.decode().splitlines()
+
+    assert first.startswith("#!lua")
+    assert title.startswith(f"-- {script.name}: ")
+    assert title.endswith(".")
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ["KEYS", "ARGV"])
+def test_keys_and_arguments_are_exactly_those_used(script: Script, kind: str) -> None:
+    declared = script.keys if kind == "KEYS" else script.arguments
+    text = code(script)
+    fixed = [name for name in declared if name not in script.variadic]
+    numbers = {int(n) for n in re.findall(rf"\b{kind}\[(\d+)\]", text)}
+    computed = re.findall(rf"\b{kind}\[(?!\d+\])", text)
+
+    assert {n for n in numbers if n <= len(fixed)} == set(range(1, len(fixed) + 1))
+    assert all(n <= len(declared) for n in numbers)
+    assert bool(computed) == (len(fixed) < len(declared))
+
+
+@EVERY
+def test_whatever_is_given_a_name_is_used(script: Script) -> None:
+    text = code(script)
+
+    for names in re.findall(r"^\s*local ([\w, ]+) =", text, re.MULTILINE):
+        for name in names.split(", "):
+            assert name == "_" or len(re.findall(rf"\b{name}\b", text)) > 1, name
+
+
+@EVERY
+def test_returns_lists_exactly_the_tokens_returned(script: Script) -> None:
+    answers = re.findall(r"(?:return|answer\(|\band|\bor|=) ?\{ ?([^{},()]*)", code(script))
+    tokens = {
+        token for answer in answers for token in re.findall(r"(?<!== )(?<!~= )'(\w+)'", answer)
+    }
+
+    assert sorted(tokens) == sorted(script.returns)
+    assert len(set(script.returns)) == len(script.returns)
+
+
+@EVERY
+def test_repeats_says_safe_or_why_not(script: Script) -> None:
+    said = " ".join(section(script, "REPEATS"))
+
+    assert re.match(r"safe: \w.{8,}|[a-z].{20,}", said)
+
+
+@EVERY
+def test_only_what_opens_something_is_refused_where_memory_is_short(script: Script) -> None:
+    shebang = script.source.decode().splitlines()[0]
+
+    if commands(script) & {*WRITES}:
+        assert shebang == ("#!lua" if script.name in OPENING else "#!lua flags=allow-oom")
+    else:
+        assert shebang == "#!lua flags=no-writes"
+
+
+def test_the_page_of_scripts_is_up_to_date() -> None:
+    assert PAGE.read_text() == render(), "run: python -m colony.lua.reference > docs/scripts.md"
+
+
+# The code
+
+
+@EVERY
+def test_no_command_walks_the_keyspace_and_no_error_is_swallowed(script: Script) -> None:
+    assert not commands(script) & {"KEYS", "SCAN", "HSCAN", "SSCAN", "ZSCAN", "RANDOMKEY"}
+    assert "pcall" not in code(script)
+    assert not re.search(r"(?<!cmsgpack\.)unpack\(", code(script))
+
+
+@EVERY
+def test_no_key_is_built(script: Script) -> None:
+    calls = re.findall(r"redis\.call\('(\w+)'(?:, ('GROUPS'))?(?:, ([^,)]+))?", code(script))
+
+    for command, _, key in calls:
+        assert re.fullmatch(r"[\w.]+|KEYS\[[^\]]+\]?", key) or command == "TIME", (command, key)
+
+
+@EVERY
+def test_no_answer_of_redis_is_taken_for_a_truth_value(script: Script) -> None:
+    # 0 is true in Lua.
+    assert not re.search(r"\bif (not )?redis\.call\([^()]*\) (then|and|or)", code(script))
+
+
+@EVERY
+def test_the_time_is_the_servers(script: Script) -> None:
+    assert not {"now", "time", "at", "now_ms"} & {*script.arguments}
+
+
+@EVERY
+def test_a_script_is_short_or_there_is_a_reason(script: Script) -> None:
+    lines = [line for line in code(script).splitlines() if line.strip()]
+
+    assert (len(lines) > 60) == (script.name in LONG)
+
+
+# What cannot fail after its first write
+
+
+async def _trace(link: Link, **fields: Any) -> str:
+    flat: list[Any] = []
+    for name, value in {"state": "open", "live": 1, "revivals": 0, **fields}.items():
+        flat += [name, value]
+    await link.command("HSET", KEYS.trace("t"), *flat)
+    return KEYS.trace("t")
+
+
+async def _pending(link: Link, source: str) -> str:
+    await link.command("XGROUP", "CREATE", source, GROUP, "0", "MKSTREAM")
+    entry = await link.command("XADD", source, "*", "head", "h", "body", "b")
+    await link.command("XREADGROUP", "GROUP", GROUP, "worker-0", "STREAMS", source, ">")
+    return str(entry.decode())
+
+
+async def _attempt(link: Link) -> Call:
+    trace = await _trace(link)
+    attempts = KEYS.attempts("t")
+    await link.command("HSET", attempts, "e", "1 before")
+    return bind("attempt", trace=trace, attempts=attempts, envelope="e", token="now")
+
+
+async def _birth(link: Link) -> Call:
+    await link.command("SET", KEYS.blob("b"), "content", "PX", 100_000)
+    return bind(
+        "birth",
+        guard=KEYS.guard("g"),
+        trace=KEYS.trace("t"),
+        open=KEYS.open_traces(),
+        deadlines=KEYS.deadlines(),
+        stream=KEYS.router(),
+        belongings=KEYS.belongings("t"),
+        blobs=[KEYS.blob("b")],
+        trace_id="t",
+        digest="d",
+        keep_ms=1000,
+        head="head",
+        body="body",
+        entry="/a",
+        session="",
+        timeout_ms=1000,
+    )
+
+
+async def _bury(link: Link) -> Call:
+    return bind(
+        "bury",
+        source=KEYS.cell("/a"),
+        dead=KEYS.dead(),
+        group=GROUP,
+        entry=await _pending(link, KEYS.cell("/a")),
+        code="c",
+        target="/a",
+        facts="f",
+        head="head",
+        body="body",
+    )
+
+
+async def _commit(link: Link) -> Call:
+    await link.command("SET", KEYS.blob("b"), "content", "PX", 100_000)
+    trace = await _trace(link)
+    entry = await _pending(link, KEYS.cell("/a"))
+    published, records, letters = [1, "head", "body"], [1, "record"], [1, *"cdefgh"]
+    return bind(
+        "commit",
+        quiet=KEYS.quiet(),
+        dead=KEYS.dead(),
+        keys=[
+            KEYS.cell("/a"),
+            trace,
+            KEYS.log("t"),
+            KEYS.outputs("t"),
+            KEYS.belongings("t"),
+            KEYS.router(),
+            KEYS.blob("b"),
+        ],
+        group=GROUP,
+        steps=1,
+        parts=[entry, "t", "head", *published, *records, *letters, 1, "kept", 1],
+    )
+
+
+async def _commit_last(link: Link) -> Call:
+    call = bind(
+        "commit",
+        quiet=KEYS.quiet(),
+        dead=KEYS.dead(),
+        keys=[
+            KEYS.cell("/a"),
+            await _trace(link),
+            KEYS.log("t"),
+            KEYS.outputs("t"),
+            KEYS.belongings("t"),
+        ],
+        group=GROUP,
+        steps=1,
+        parts=[await _pending(link, KEYS.cell("/a")), "t", "head", 0, 0, 0, 0, 0],
+    )
+    return call
+
+
+async def _end_quiet(link: Link) -> Call:
+    return bind(
+        "end_quiet",
+        trace=await _trace(link, state="quiet", live=0, outputs=1, dead=0),
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        trace_id="t",
+    )
+
+
+async def _end_trace(link: Link) -> Call:
+    return bind(
+        "end_trace",
+        trace=await _trace(link, state="quiet", live=0),
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        quiet=KEYS.quiet(),
+        trace_id="t",
+        cause="failed",
+        reason="why",
+    )
+
+
+async def _hand_back(link: Link) -> Call:
+    await link.command("HSET", KEYS.attempts("t"), "e", "2 token")
+    return bind(
+        "hand_back",
+        source=KEYS.cell("/a"),
+        attempts=KEYS.attempts("t"),
+        group=GROUP,
+        consumer="worker-0",
+        entry=await _pending(link, KEYS.cell("/a")),
+        idle_ms=1000,
+        envelope="e",
+        token="token",
+    )
+
+
+async def _lease_slot(link: Link) -> Call:
+    return bind("lease_slot", slots=KEYS.slots("worker"), token="t", lease_ms=1000, about="{}")
+
+
+async def _publish_topology(link: Link) -> Call:
+    return bind("publish_topology", topology=KEYS.topology(), expected=0, digest="d", document="{}")
+
+
+async def _record(link: Link) -> Call:
+    await link.command("HSET", KEYS.journal("t"), "other", "x")
+    trace = await _trace(link)
+    return bind("record", trace=trace, journal=KEYS.journal("t"), field="f", value="v")
+
+
+async def _record_again(link: Link) -> Call:
+    await link.command("HSET", KEYS.journal("t"), "f", "x")
+    trace = await _trace(link)
+    return bind("record", trace=trace, journal=KEYS.journal("t"), field="f", value="v")
+
+
+async def _release_slot(link: Link) -> Call:
+    await link.command("HSET", KEYS.slots("worker"), 0, "t 9999999999999 {}")
+    return bind("release_slot", slots=KEYS.slots("worker"), slot=0, token="t")
+
+
+async def _renew(link: Link) -> Call:
+    await link.command("HSET", KEYS.slots("worker"), 0, "t 9999999999999 {}")
+    source = KEYS.cell("/a")
+    entry = await _pending(link, source)
+    await link.command("XCLAIM", source, GROUP, "worker-0", 0, entry, "IDLE", 5000, "JUSTID")
+    return bind(
+        "renew",
+        slots=KEYS.slots("worker"),
+        source=KEYS.cell("/a"),
+        slot=0,
+        token="t",
+        group=GROUP,
+        consumer="worker-0",
+        entries=[entry],
+    )
+
+
+async def _replay(link: Link) -> Call:
+    return bind(
+        "replay",
+        first=KEYS.replay("1-1"),
+        trace=KEYS.trace("gone"),
+        fresh=KEYS.trace("fresh"),
+        open=KEYS.open_traces(),
+        stream=KEYS.router(),
+        letter="1-1",
+        trace_id="gone",
+        fresh_id="fresh",
+        entry="/a",
+        head="head",
+        fresh_head="fresh head",
+        body="body",
+        keep_ms=1000,
+    )
+
+
+async def _replay_into_living(link: Link) -> Call:
+    trace = await _trace(link)
+    call = await _replay(link)
+    return Call(call.script, (call.keys[0], trace, *call.keys[2:]), call.arguments)
+
+
+async def _retire(link: Link) -> Call:
+    await link.command("HSET", KEYS.journal("t"), "f", "v")
+    await link.command("ZADD", KEYS.ended_traces(), 1, "old")
+    return bind(
+        "retire",
+        trace=await _trace(link, state="ended", live=0),
+        ended=KEYS.ended_traces(),
+        keys=[KEYS.journal("t")],
+        keep_ms=1000,
+    )
+
+
+async def _revive(link: Link) -> Call:
+    return bind(
+        "revive",
+        trace=await _trace(link, state="quiet", live=0),
+        log=KEYS.log("t"),
+        streams=[KEYS.cell("/a")],
+        revival=1,
+        outputs=1,
+        records=1,
+        parts=["head", "body", "record"],
+    )
+
+
+async def _update_state(link: Link) -> Call:
+    await link.command("HSET", KEYS.state("/a", "trace", "t"), "gone", "1", "kept", "2")
+    return bind(
+        "update_state",
+        trace=await _trace(link),
+        belongings=KEYS.belongings("t"),
+        state=KEYS.state("/a", "trace", "t"),
+        lasting=0,
+        removed=1,
+        leaves=["gone", "new", "3"],
+    )
+
+
+Case = Callable[[Link], Awaitable[Call]]
+CASES: dict[str, Case] = {
+    name.removeprefix("_"): case
+    for name, case in sorted(globals().items())
+    if name.startswith("_") and getattr(case, "__annotations__", {}).get("return") is Call
+}
+EACH_CASE = pytest.mark.parametrize("case", CASES.values(), ids=[*CASES])
+
+
+@pytest.fixture
+async def link(redis_url: str) -> AsyncIterator[Link]:
+    link = Link(redis_url)
+    yield link
+    await link.close()
+
+
+@pytest.fixture
+async def limited(link: Link, redis_url: str) -> AsyncIterator[Link]:
+    """A connection of the user `limited`, who may do everything unless a test says otherwise."""
+    await link.command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "+@all")
+    address = urlsplit(redis_url)
+    limited = Link(address._replace(netloc=f"limited:any@{address.netloc}").geturl())
+    await limited.open()
+    yield limited
+    await limited.close()
+    await link.command("ACL", "DELUSER", "limited")
+
+
+async def fresh(link: Link, case: Case) -> Call:
+    await link.command("FLUSHALL")
+    return await case(link)
+
+
+async def dump(link: Link) -> dict[bytes, tuple[bytes, bool]]:
+    """Every key with its value, and whether it expires."""
+    return {
+        key: (await link.command("DUMP", key), await link.command("PTTL", key) > 0)
+        for key in await link.command("KEYS", "*")
+    }
+
+
+def test_every_script_but_those_of_the_store_has_a_case() -> None:
+    covered = {name for name in scripts() if any(case.startswith(name) for case in CASES)}
+    elsewhere = {name for name in scripts() if name.startswith("store_") or name == "settle"}
+
+    assert covered | elsewhere == {*scripts()}
+
+
+@EACH_CASE
+async def test_a_case_changes_something_and_answers_a_token_of_its_header(
+    link: Link, case: Case
+) -> None:
+    call = await fresh(link, case)
+    before = await dump(link)
+
+    answer = await link.run(call)
+
+    token = answer[0][0] if call.script.name == "commit" else answer[0]
+    assert token.decode() in call.script.returns
+    assert (await dump(link) != before) == (case is not _record_again)
+
+
+@EACH_CASE
+async def test_a_key_of_the_wrong_type_changes_nothing(link: Link, case: Case) -> None:
+    call = await fresh(link, case)
+    # Whatever belongs to a trace may expire, of any type.
+    count = 2 if call.script.name == "retire" else len(call.keys)
+    for position in range(count):
+        call = await fresh(link, case)
+        key = str(call.keys[position])
+        text = ":blob:" in key or key.endswith(":replay")
+        await link.command("DEL", key)
+        await link.command(*(("RPUSH", key, "x") if text else ("SET", key, "x")))
+        before = await dump(link)
+
+        with pytest.raises(ResponseError):
+            await link.run(call)
+
+        assert await dump(link) == before, key
+
+
+@EACH_CASE
+async def test_a_missing_key_or_argument_changes_nothing(link: Link, case: Case) -> None:
+    call = await fresh(link, case)
+    before = await dump(link)
+    arguments = call.arguments
+    short = [
+        Call(call.script, call.keys, arguments[:n] + arguments[n + 1 :])
+        for n in range(len(arguments))
+    ]
+    fixed = len(call.script.keys) - len({*call.script.keys} & call.script.variadic)
+    short += [Call(call.script, call.keys[:n], arguments) for n in range(fixed)]
+
+    for wrong in short:
+        with pytest.raises(ResponseError):
+            await link.run(wrong)
+
+        assert await dump(link) == before
+
+
+@EACH_CASE
+async def test_a_command_that_is_denied_changes_nothing(
+    link: Link, limited: Link, case: Case
+) -> None:
+    call = await fresh(link, case)
+    for command in sorted(commands(call.script)):
+        call = await fresh(link, case)
+        await link.command("ACL", "SETUSER", "limited", "+@all", f"-{command.lower()}")
+        before = await dump(link)
+        try:
+            await limited.run(call)
+        except ResponseError:
+            assert await dump(link) == before, command
+        else:
+            # Not reached: reads that only another branch needs.
+            assert command not in WRITES, command
