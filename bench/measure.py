@@ -50,7 +50,7 @@ def alternate(runs: int, *contenders: tuple[Figure, Callable[[], float]]) -> lis
                     }
                 ),
                 flush=True,
-            )  # noqa: E501
+            )
     return [figure for figure, _ in contenders]
 
 

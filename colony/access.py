@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from colony.admission import Admission
+from colony.blobs import Blobs
 from colony.dead_letters import DeadLetters
 from colony.endings import Endings
 from colony.errors import RoundNotFound, ServerUnavailable
@@ -35,6 +36,7 @@ class Access:
         self.publication = Publication(self.link, self.keys)
         self.admission = Admission(self.link, self.keys, self.publication)
         self.traces = Traces(self.link, self.keys)
+        self.blobs = Blobs(self.link, self.keys)
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.messages = MessageLog(self.link, self.keys)
         self.endings = Endings(self.link, self.keys)

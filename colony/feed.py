@@ -20,6 +20,7 @@ from colony.traces import Traces
 POLL_S: Final = 0.2
 RETRY_S: Final = 1.0
 BUFFER: Final = 512
+BURST: Final = 64
 MAX_TRACES: Final = 1_000
 # An end is noticed even where its millisecond lies before the last poll's.
 OVERLAP_MS: Final = 2_000
@@ -143,9 +144,12 @@ class Feed:
             if page:
                 cursors[trace_id] = f"({page[-1][0].decode()}"
                 found += [read_record(entry, fields[1]) for entry, fields in page]
-        for record in sorted(found, key=lambda record: record.at):
-            for follower in self._followers:
+        for at, record in enumerate(sorted(found, key=lambda record: record.at), start=1):
+            for follower in tuple(self._followers):
                 follower.push(record)
+            # A burst must not fill the buffer of somebody who keeps up.
+            if at % BURST == 0:
+                await asyncio.sleep(0)
 
     async def _now(self) -> int:
         seconds, micros = await self._link.command("TIME")

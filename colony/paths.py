@@ -15,8 +15,9 @@ def resolve(written: str, base: str) -> str:
     `base` acts as a directory: `./x` and `x` are below it, `../x` is beside it, `.` is `base`.
     Climbing above the root stays at the root; no input is an error (meclaw, paths).
     """
-    parts = [] if written.startswith(ROOT) else _parts(base)
-    for part in _parts(written):
+    whole = written if written.startswith(ROOT) else f"{base}/{written}"
+    parts: list[str] = []
+    for part in _parts(whole):
         if part == "..":
             parts = parts[:-1]
         else:

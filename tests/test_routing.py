@@ -419,6 +419,19 @@ def test_a_hive_that_no_edge_leaves_is_hive_no_route() -> None:
     assert death.edges == ({"to": "/b", "condition": "hop.n == 1", "verdict": "false"},)
 
 
+def test_what_an_edge_was_passed_over_for_on_an_earlier_round_is_not_told_again() -> None:
+    topology = tree(
+        edge("/x", "/a", "hop.k == 1"),
+        edge("/x", "/x", "!has(hop.k)", set_hop={"k": "2"}),
+        hives="/ /x",
+    )
+    routing = route(birth(target="/x"), topology)
+
+    assert codes(routing) == ["hive_no_route"]
+    assert [fault.missing for fault in routing.faults] == [True]
+    assert [tried["verdict"] for tried in routing.deaths[0].edges] == ["false", "false"]
+
+
 def test_two_hives_in_a_circle_spend_the_budget_and_die_once() -> None:
     topology = tree(edge("/x", "/y"), edge("/y", "/x"), hives="/ /x /y")
     routing = route(birth(target="/x", ttl=4), topology)

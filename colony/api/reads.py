@@ -1,5 +1,7 @@
 """Reads: what is in a colony and what goes on there, as JSON."""
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -8,8 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from colony.access import promptly
 from colony.api.requests import Limit, Millisecond, NoQuery, Query, access_of
+from colony.blobs import Blobs
+from colony.errors import BlobUnavailable
 from colony.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
 from colony.paths import ROOT, within
+from colony.records import HopRecord, excerpt
 from colony.registry import graph
 
 
@@ -91,7 +96,10 @@ async def get_traces(request: Request) -> Response:
 
 
 class MessagesQuery(Query):
-    """Which messages. The two of `before` come from the last row of the page before."""
+    """Which messages. The two of `before` come from the last row of the page before.
+
+    With `resolve_blob`, the content of a blob stands where otherwise its id does.
+    """
 
     id: str | None = None
     trace_id: str | None = None
@@ -106,6 +114,7 @@ class MessagesQuery(Query):
     before_id: str | None = None
     limit: Limit = 100
     scan_budget: Annotated[int, Field(ge=1, le=MAX_SCAN_BUDGET)] = SCAN_BUDGET
+    resolve_blob: bool = False
 
     @model_validator(mode="after")
     def _before_is_whole(self) -> Self:
@@ -115,7 +124,7 @@ class MessagesQuery(Query):
 
     def wanted(self) -> Wanted:
         """What the message log is asked for."""
-        left_out = {"limit", "scan_budget", "before_created_at", "before_id"}
+        left_out = {"limit", "scan_budget", "before_created_at", "before_id", "resolve_blob"}
         before = None
         if self.before_created_at is not None and self.before_id is not None:
             before = (self.before_created_at, self.before_id)
@@ -125,12 +134,14 @@ class MessagesQuery(Query):
 async def get_messages(request: Request) -> Response:
     """The message log, newest first; `complete` tells whether all that is kept was looked at."""
     query = MessagesQuery.of(request)
+    access = access_of(request)
     page = await promptly(
-        access_of(request).messages.newest(
-            query.wanted(), limit=query.limit, scan_budget=query.scan_budget
-        )
+        access.messages.newest(query.wanted(), limit=query.limit, scan_budget=query.scan_budget)
     )
-    rows: list[JsonValue] = [record.to_json() for record in page.records]
+    records = page.records
+    if query.resolve_blob:
+        records = [await promptly(_resolved(access.blobs, record)) for record in records]
+    rows: list[JsonValue] = [record.to_json() for record in records]
     return JSONResponse({"messages": rows, "complete": page.complete})
 
 
@@ -140,3 +151,13 @@ async def get_rounds(request: Request) -> Response:
     turn_id: str | None = request.path_params.get("turn_id")
     rounds = await promptly(access_of(request).rounds(turn_id=turn_id))
     return JSONResponse({"rounds": [found.to_json() for found in rounds]})
+
+
+async def _resolved(blobs: Blobs, record: HopRecord) -> HopRecord:
+    """The record with the content of its blob, redacted; as it was where the blob is gone."""
+    blob_id = record.body.get("blob_id") if isinstance(record.body, dict) else None
+    if not isinstance(blob_id, str):
+        return record
+    with suppress(BlobUnavailable):
+        return replace(record, body=excerpt(await blobs.get(blob_id), "full"))
+    return record

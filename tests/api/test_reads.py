@@ -66,12 +66,16 @@ async def test_messages_page_from_the_newest(http: httpx.AsyncClient, running: A
     for text in ("a", "b", "c"):
         await ask(running, text)
 
-    seen: list[str] = []
+    seen: list[Any] = []
     query: dict[str, Any] = {"limit": 2, "to_path_prefix": "/out"}
     while rows := (await read(http, "/colony/messages", **query))["messages"]:
-        seen += [row["body_payload"]["messages"][0]["text"] for row in rows]
+        seen += rows
         query |= {"before_created_at": rows[-1]["created_at"], "before_id": rows[-1]["id"]}
-    assert seen == ["hello c", "hello b", "hello a"]
+
+    texts = [row["body_payload"]["messages"][0]["text"] for row in seen]
+    assert sorted(texts) == ["hello a", "hello b", "hello c"]
+    ages = [(row["created_at"], row["id"]) for row in seen]
+    assert ages == sorted(ages, reverse=True)
 
 
 async def test_a_scan_that_hits_its_budget_says_so(
@@ -82,6 +86,16 @@ async def test_a_scan_that_hits_its_budget_says_so(
 
     assert (await read(http, "/colony/messages"))["complete"] is True
     assert (await read(http, "/colony/messages", scan_budget=1))["complete"] is False
+
+
+async def test_a_blob_is_shown_on_request(http: httpx.AsyncClient, running: Access) -> None:
+    await ask(running, "x" * 70_000)
+
+    query = {"to_path_prefix": "/out"}
+    [row] = (await read(http, "/colony/messages", **query))["messages"]
+    assert (row["body_kind"], row["body_payload"].keys()) == ("blob", {"blob_id"})
+    [row] = (await read(http, "/colony/messages", **query, resolve_blob=True))["messages"]
+    assert len(row["body_payload"]["messages"][0]["text"]) > 70_000
 
 
 async def test_traces_are_listed_by_state(http: httpx.AsyncClient, running: Access) -> None:

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -104,7 +105,7 @@ async def test_a_stop_ends_the_streams(running: Access) -> None:
 
 
 async def test_a_server_that_is_away_is_503_and_comes_back(
-    redis_binary: Any, eventually: Eventually
+    redis_binary: Path, eventually: Eventually
 ) -> None:
     with RedisServer.start(redis_binary, fsync="always") as redis:
         async with serving(redis.url) as (_, http):
@@ -122,6 +123,24 @@ async def test_a_server_that_is_away_is_503_and_comes_back(
                 return (await http.get("/colony/graph")).status_code == 200
 
             await eventually(back)
+
+
+async def test_a_server_that_hangs_is_503(
+    redis_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colony.access.PATIENCE_S", 0.3)
+    with RedisServer.start(redis_binary) as redis:
+        async with serving(redis.url) as (_, http):
+            assert (await http.get("/colony/graph")).status_code == 200
+            redis.pause()
+            for method, url in (("GET", "/readyz"), ("GET", "/colony/traces")):
+                response = await http.request(method, url)
+                assert (response.status_code, response.json()["code"]) == (
+                    503,
+                    "server_unavailable",
+                )
+            redis.resume()
+            assert (await http.get("/colony/graph")).status_code == 200
 
 
 async def test_a_port_that_is_taken_is_refused_by_name() -> None:

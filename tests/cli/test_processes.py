@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from colony.testing.model_server import ModelServer
+
 
 @pytest.fixture
 def env(redis_url: str, tmp_path: Path) -> dict[str, str]:
@@ -35,10 +37,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_up_drains_and_ends_with_0(
-    run, env: dict[str, str], colony, tree: Path, number: signal.Signals
-) -> None:
+def test_up_drains_and_ends_with_0(run, env: dict[str, str], colony, tree: Path) -> None:
     arguments = ("up", str(tree), "--api", "127.0.0.1:0", "--workers", "2", "--format", "json")
     with run(*arguments, env=env) as process:
         told = json.loads(process.line())
@@ -47,7 +46,7 @@ def test_up_drains_and_ends_with_0(
         assert httpx.get(f"{told['api']}/healthz").status_code == 200
         workers = process_of("worker", colony)
 
-        status, complaint = process.end(number)
+        status, complaint = process.end()
 
     assert status == 0, complaint
     assert "Traceback" not in complaint
@@ -77,7 +76,7 @@ def test_up_keeps_what_it_was_sent_for_the_next_time(run, colony, tree: Path, sh
     with run(*arguments, env=env) as process:
         process.line()
         trace_id = colony("send", "/greet", "you", "--wait", "10", "--format", "json").stdout
-        assert process.end()[0] == 0
+        assert process.end(signal.SIGINT)[0] == 0
     with run(*arguments, env=env) as process:
         process.line()
         shown = colony.json("trace", json.loads(trace_id)["trace_id"])
@@ -161,6 +160,19 @@ def test_the_demo_reads_another_corpus(run, tmp_path: Path) -> None:
 
     assert "“Otters hold hands while they sleep.” [source: file:///otters.md]" in told["answer"]
     assert told["rounds"] >= 1
+
+
+def test_the_demo_asks_a_real_model_where_one_is_named(run) -> None:
+    call = {"id": "c1", "name": "web_search", "arguments": '{"query": "sun valve"}'}
+    script = [{"tool_calls": [call]}, {"text": "A sun valve saves gas."}]
+    with ModelServer(script) as model:
+        env = {"COLONY_BASE_URL": model.base_url, "COLONY_MODEL": "m", "OPENAI_API_KEY": "k"}
+        with run("demo", "What is a sun valve?", "--format", "json", env=env) as process:
+            told = json.loads(process.popen.communicate(timeout=60)[0])
+
+    assert told["answer"] == "A sun valve saves gas."
+    assert [request.body["model"] for request in model.requests] == ["m", "m"]
+    assert "Dal" in str(model.requests[1].messages[-1]["content"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
