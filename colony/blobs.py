@@ -10,7 +10,7 @@ from typing import Final
 from colony.body import Body, BulkPointer, Element, Entry, TextPointer
 from colony.codec import blob_reference, decode_body, encode_blob_reference, unpack
 from colony.envelope import derived_id
-from colony.errors import BlobRecursionTooDeep, BlobUnavailable
+from colony.errors import BlobRecursionTooDeep, BlobUnavailable, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
 
@@ -69,13 +69,14 @@ class Blobs:
         return bytes(content)
 
     async def inline(self, body: bytes) -> bytes:
-        """`body`, or the content of the blob it refers to; the reference where the blob is gone."""
-        blob_id = blob_reference(body)
-        if blob_id is None:
-            return body
+        """`body`, or the content of the blob it refers to.
+
+        What cannot be resolved is returned as it is: broken bytes, and a reference to nothing.
+        """
         try:
-            return await self.get(blob_id)
-        except BlobUnavailable:
+            blob_id = blob_reference(body)
+            return body if blob_id is None else await self.get(blob_id)
+        except (BlobUnavailable, EnvelopeError):
             return body
 
     async def open(self, body: bytes) -> Body:

@@ -16,7 +16,6 @@ from colony.lua.registry import bind
 from colony.topology.model import Topology, TopologySpec, parse_spec
 
 POLL_S: Final = 0.5
-UNREADABLE_S: Final = 5.0
 
 log = get_logger("colony.publication")
 
@@ -83,6 +82,7 @@ class Publication:
 
     async def watch(self) -> None:
         """Take up each newest version until cancelled; one that cannot be read is passed over."""
+        told = ""
         while True:
             try:
                 if await self.refresh():
@@ -90,8 +90,9 @@ class Publication:
             except ServerUnavailable as error:
                 Outage.report(log, error)
             except TopologyError as error:
-                log.error("topology_unreadable", serving=self.current.version, detail=str(error))
-                await asyncio.sleep(UNREADABLE_S)
+                if str(error) != told:
+                    told = str(error)
+                    log.error("topology_unreadable", serving=self.current.version, detail=told)
             await asyncio.sleep(POLL_S)
 
     async def _version(self) -> int:

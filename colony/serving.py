@@ -24,22 +24,24 @@ class Service(Protocol):
 
 
 async def serve_until_stopped(services: Sequence[Service]) -> None:
-    """Serve all until SIGINT or SIGTERM asks for a clean end; a second one ends at once.
+    """Serve all until SIGINT or SIGTERM asks for a clean end.
 
-    Where one service fails, the others are stopped and its error is raised.
+    A second signal ends at once, as KeyboardInterrupt. Where one service fails, the others are
+    stopped and its error is raised.
     """
     loop = asyncio.get_running_loop()
     tasks = [asyncio.create_task(service.serve()) for service in services]
-    stopping = False
+    stopping = hurried = False
 
     def stop() -> None:
-        nonlocal stopping
+        nonlocal stopping, hurried
         if stopping:
+            hurried = True
             for task in tasks:
                 task.cancel()
             return
         stopping = True
-        log.info("stopping")
+        log.info("stopping", hint="a second signal ends at once")
         for service in services:
             service.stop()
 
@@ -54,6 +56,8 @@ async def serve_until_stopped(services: Sequence[Service]) -> None:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+    if hurried:
+        raise KeyboardInterrupt
     errors = [error for task in tasks if (error := _error(task)) is not None]
     # A server that went away first cannot be told goodbye.
     if errors and not (asked and all(isinstance(error, ServerUnavailable) for error in errors)):

@@ -103,6 +103,7 @@ async def test_a_blob_that_is_gone_is_unavailable(blobs: Blobs) -> None:
     with pytest.raises(BlobUnavailable):
         await blobs.open(gone)
     assert await blobs.inline(gone) == gone
+    assert await blobs.inline(b"\xc7\xff") == b"\xc7\xff"
 
 
 async def test_pointers_are_replaced_by_what_they_name(blobs: Blobs) -> None:

@@ -59,7 +59,9 @@ class Problem(Exception):
         self.status = status
         self.code = code
         self.detail = detail
-        self.headers = headers or {}
+        # Whatever is away now may be back in a moment.
+        again = {"Retry-After": RETRY_AFTER_S} if status == 503 else {}
+        self.headers = {**again, **(headers or {})}
         self.more = more
 
     def response(self) -> JSONResponse:
@@ -78,8 +80,7 @@ class Problem(Exception):
 def of_error(error: ColonyError) -> Problem:
     """The problem that an error of colony is to a client."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    headers = {"Retry-After": RETRY_AFTER_S} if status == 503 else None
-    return Problem(status, error.code, str(error), headers=headers)
+    return Problem(status, error.code, str(error))
 
 
 async def on_problem(request: Request, error: Exception) -> JSONResponse:

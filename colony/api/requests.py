@@ -47,7 +47,7 @@ def access_of(request: Request) -> Access:
 async def json_object(request: Request) -> dict[str, JsonValue]:
     """The JSON object in the body of `request`; raises a Problem where there is none.
 
-    No more than the limit is ever read.
+    No more than the limit is ever held.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -63,15 +63,28 @@ async def json_object(request: Request) -> dict[str, JsonValue]:
 
 
 async def _read(request: Request) -> bytes:
-    data = bytearray()
+    too_large = Problem(
+        413,
+        "body_too_large",
+        f"a request has at most {MAX_REQUEST_BYTES} bytes",
+        headers={"Connection": "close"},
+    )
+    asks_first = "expect" in request.headers
+    if asks_first and int(request.headers.get("content-length", 0)) > MAX_REQUEST_BYTES:
+        raise too_large
+    data, size = bytearray(), 0
     try:
         async for chunk in request.stream():
-            data += chunk
-            if len(data) > MAX_REQUEST_BYTES:
-                detail = f"a request has at most {MAX_REQUEST_BYTES} bytes"
-                raise Problem(413, "body_too_large", detail, headers={"Connection": "close"})
+            size += len(chunk)
+            # Who is cut off while sending may never see the answer: so much is read and dropped.
+            if size > 2 * MAX_REQUEST_BYTES:
+                break
+            if size <= MAX_REQUEST_BYTES:
+                data += chunk
     except ClientDisconnect:
         raise Problem(400, "body_read", "the body did not arrive as a whole") from None
+    if size > MAX_REQUEST_BYTES:
+        raise too_large
     return bytes(data)
 
 

@@ -1,5 +1,7 @@
 """The server: the application on a socket, in the event loop of whoever runs it."""
 
+import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,9 +47,13 @@ class Server:
     async def serve(self) -> None:
         """Answer requests until stopped; those under way get a few seconds to be finished."""
         log.info("listening", address=self.address)
+        # The budget of a message is that of the newest tree.
+        watching = asyncio.create_task(self._access.publication.watch())
         try:
             await self._http.serve(sockets=[self._socket])
         finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             await self._access.close()
 
     def stop(self) -> None:
@@ -69,4 +75,9 @@ def _bind(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ConfigError(detail=f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigError(detail=f"cannot listen on {host}:{port}: {_why(error)}") from None
+
+
+def _why(error: OSError) -> str:
+    # The text of the error repeats the address.
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -14,8 +14,10 @@ import pytest
 from colony.access import Access
 from colony.api.server import Server
 from colony.body import Body, Entry
+from colony.codec import decode_head
 from colony.errors import ConfigError
 from colony.testing.redis_server import RedisServer
+from colony.topology.model import ColonySettings, TopologySpec
 
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
@@ -24,10 +26,12 @@ Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 async def serving(url: str) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
     server = Server(url, "colony", host="127.0.0.1", port=0, token=None)
     task = asyncio.create_task(server.serve())
-    async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
-        yield server, http
-    server.stop()
-    await task
+    try:
+        async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
+            yield server, http
+    finally:
+        server.stop()
+        await task
 
 
 async def admit(access: Access, text: str = "you", target: str = "/greet") -> str:
@@ -93,6 +97,22 @@ async def test_taking_up_the_stream_of_all_starts_with_a_gap(running: Access) ->
             assert (await anext(stream))["event"] == "gap"
 
 
+async def test_the_budget_is_that_of_the_newest_tree(
+    access: Access, spec: TopologySpec, eventually: Eventually
+) -> None:
+    async with serving(access.link.url) as (_, http):
+        settings = ColonySettings(message_default_ttl=7)
+        await access.publication.publish(spec.model_copy(update={"settings": settings}))
+
+        async def budgeted() -> bool:
+            body = {"messages": []}
+            await http.post("/messages", json={"target": "/greet", "body": body})
+            newest = await access.link.command("XREVRANGE", access.keys.router(), "+", "-")
+            return decode_head(newest[0][1][1]).ttl == 7
+
+        await eventually(budgeted)
+
+
 async def test_a_stop_ends_the_streams(running: Access) -> None:
     async with serving(running.link.url) as (server, http):
         async with http.stream("GET", "/colony/events") as response:
@@ -141,6 +161,32 @@ async def test_a_server_that_hangs_is_503(
                 )
             redis.resume()
             assert (await http.get("/colony/graph")).status_code == 200
+
+
+async def test_who_sends_too_much_is_told_so(access: Access) -> None:
+    async with serving(access.link.url) as (_, http):
+        response = await http.post(
+            "/messages",
+            content=b" " * (11 * 1024 * 1024),
+            headers={"Content-Type": "application/json"},
+        )
+
+    assert (response.status_code, response.json()["code"]) == (413, "body_too_large")
+
+
+async def test_who_asks_before_sending_too_much_is_told_at_once(access: Access) -> None:
+    head = (
+        "POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
+    )
+    async with serving(access.link.url) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.address.split(":")[-1])
+        writer.write(head.encode())
+        async with asyncio.timeout(5):
+            answered = await reader.read()
+        writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 413 ")
 
 
 async def test_a_port_that_is_taken_is_refused_by_name() -> None:

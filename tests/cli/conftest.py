@@ -138,7 +138,8 @@ def up() -> Iterator[Colony]:
     """The command, beside a colony that runs under `colony up`."""
     # Not where tests usually keep files: those paths are too long for a socket.
     with tempfile.TemporaryDirectory(prefix="colony-cli-") as folder:
-        env = {"COLONY_DATA": f"{folder}/data"}
+        # `/slow` is in hand at the end, and never done.
+        env = {"COLONY_DATA": f"{folder}/data", "COLONY_DRAIN_S": "0.1"}
         root = write_tree(Path(folder) / "tree")
         arguments = ("up", str(root), "--api", "127.0.0.1:0", "--format", "json")
         with Process(*arguments, env=env) as process:

@@ -1,6 +1,7 @@
 """Commands that run: `up` and the roles, from their start to their end."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -37,20 +38,27 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_up_drains_and_ends_with_0(run, env: dict[str, str], colony, tree: Path) -> None:
+def test_up_keeps_its_workers_running_and_drains_when_it_ends(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
     arguments = ("up", str(tree), "--api", "127.0.0.1:0", "--workers", "2", "--format", "json")
     with run(*arguments, env=env) as process:
         told = json.loads(process.line())
         assert told["problems"] == []
         eventually(lambda: len(process_of("worker", colony)) == 2)
         assert httpx.get(f"{told['api']}/healthz").status_code == 200
-        workers = process_of("worker", colony)
+        [killed] = set(process_of("worker", colony)) - {process.popen.pid}
+        os.kill(killed, signal.SIGKILL)
+        # The lease of the one that was killed runs for a while.
+        eventually(lambda: len(process_of("worker", colony)) == 3)
+        workers = set(process_of("worker", colony)) - {process.popen.pid}
 
         status, complaint = process.end()
 
     assert status == 0, complaint
     assert "Traceback" not in complaint
-    assert process_of("worker", colony) == process_of("router", colony) == []
+    assert process_of("worker", colony) == [killed]
+    assert process_of("router", colony) == []
     eventually(lambda: all(gone(pid) for pid in workers))
 
 
@@ -81,6 +89,24 @@ def test_up_keeps_what_it_was_sent_for_the_next_time(run, colony, tree: Path, sh
         process.line()
         shown = colony.json("trace", json.loads(trace_id)["trace_id"])
         assert shown["record"]["cause"] == "completed"
+
+
+def test_a_second_signal_does_not_wait_for_what_is_in_hand(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
+    with run("up", str(tree), "--api", "127.0.0.1:0", "--format", "json", env=env) as process:
+        process.line()
+        colony("send", "/slow", "you")
+        eventually(lambda: colony.json("status")["cells"][2]["waiting"] == 1)
+        process.popen.send_signal(signal.SIGINT)
+        assert process.popen.stderr
+        while "stopping" not in process.popen.stderr.readline():
+            pass
+        began = time.monotonic()
+        status, _ = process.end(signal.SIGINT)
+
+    assert status == 130
+    assert time.monotonic() - began < 10
 
 
 def test_up_says_what_does_not_run(run, env: dict[str, str], tree: Path) -> None:

@@ -1,0 +1,654 @@
+"""Routers and workers that run: what is read is settled once, whoever stops, crashes or stalls."""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colony.body import Body, Entry
+from colony.cell import Host
+from colony.consumer import Pace
+from colony.dead_letters import DeadLetters
+from colony.envelope import Emission, Envelope
+from colony.errors import CellError, ServerUnavailable
+from colony.keys import GROUP, Keys
+from colony.link import Link
+from colony.publication import Publication
+from colony.roles import Router, Worker
+from colony.testing.redis_server import RedisServer
+from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
+from colony.traces import Trace, Traces
+
+KEYS = Keys("test")
+PACE = Pace(claim_idle_ms=60_000, renew_ms=50, reclaim_ms=30, drain_ms=5_000)
+SOURCE = KEYS.cell("/a")
+
+Role = Router | Worker
+Acts = dict[str, Any]
+
+
+class Colony:
+    """Roles of one colony in this process: `/a` does what a test says, `/sink` keeps it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.link = Link(url)
+        self.traces = Traces(self.link, KEYS)
+        self.letters = DeadLetters(self.link, KEYS)
+        self._running: dict[Role, asyncio.Task[None]] = {}
+
+    async def apply(self, *more: CellSpec, concurrency: int = 4, **settings: Any) -> None:
+        """Publish a tree in which `/a` hands on to `/sink`."""
+        params = {"act": "a", "max_concurrency": concurrency}
+        cells = (
+            CellSpec(path="/a", cell=CellSettings(type="probe"), params=params),
+            CellSpec(path="/sink", cell=CellSettings(type="sink")),
+            *more,
+        )
+        edges = [EdgeSpec(source="/a", target="/sink")]
+        edges += [EdgeSpec(source=cell.path, target="/sink") for cell in more]
+        spec = TopologySpec(settings=ColonySettings(**settings), cells=cells, edges=tuple(edges))
+        await Publication(self.link, KEYS).publish(spec)
+
+    async def send(self, text: str = "hello", *, target: str = "/a") -> str:
+        body = Body.of(Entry.say("user", text))
+        return (await self.traces.birth(target, body, ttl=9)).trace_id
+
+    def start(self, role: Role) -> Role:
+        self._running[role] = asyncio.create_task(role.serve())
+        return role
+
+    def router(self, pace: Pace = PACE) -> Role:
+        return self.start(Router(self.url, KEYS, pace))
+
+    def worker(self, pace: Pace = PACE, **more: Any) -> Role:
+        return self.start(Worker(self.url, KEYS, pace, environment={}, **more))
+
+    async def stop(self, role: Role) -> None:
+        """End it as SIGTERM does."""
+        role.stop()
+        async with asyncio.timeout(20):
+            await self._running.pop(role)
+
+    async def crash(self, role: Role) -> None:
+        """End it so that it settles nothing and gives nothing back."""
+        task = self._running.pop(role)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        for role, task in [*self._running.items()]:
+            if task.done():
+                await task
+            await self.crash(role)
+        await self.link.close()
+
+    async def ended(self, *trace_ids: str) -> list[Trace]:
+        """The records of these traces, once all have ended."""
+
+        async def all_ended() -> bool:
+            return all([(await self.traces.get(i)).ended for i in trace_ids])
+
+        await until(all_ended)
+        return [await self.traces.get(i) for i in trace_ids]
+
+    async def pending(self, source: str = SOURCE) -> list[tuple[str, int]]:
+        """Owner and number of deliveries of every entry that is held."""
+        found = await self.link.command("XPENDING", source, GROUP, "-", "+", 99)
+        return [(owner.decode(), times) for _, owner, _, times in found]
+
+
+async def until(claim: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if await claim():
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def acts(monkeypatch: pytest.MonkeyPatch) -> Acts:
+    """What cells of the type `probe` do, by the name their params give."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "probe"))
+    found: Acts = importlib.import_module("colony_probe").Probe.ACTS
+    found.clear()
+    return found
+
+
+@pytest.fixture
+async def colony(redis_url: str, acts: Acts) -> AsyncIterator[Colony]:
+    colony = Colony(redis_url)
+    await colony.apply()
+    yield colony
+    await colony.close()
+
+
+class Handles:
+    """A cell whose handles are counted and held until they are let go."""
+
+    def __init__(self, acts: Acts, *, held: bool = True, name: str = "a") -> None:
+        self.begun: list[str] = []
+        self.broken_off: list[str] = []
+        self.running = self.most = 0
+        self._go = asyncio.Event()
+        if not held:
+            self._go.set()
+        acts[name] = self.act
+
+    async def act(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
+        self.begun.append(envelope.trace_id)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self._go.wait()
+        except asyncio.CancelledError:
+            self.broken_off.append(envelope.trace_id)
+            raise
+        finally:
+            self.running -= 1
+        return [Emission(hop={"route": "on"}, body=envelope.body)]
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    def hold(self) -> None:
+        self._go.clear()
+
+    async def began(self, count: int = 1) -> None:
+        async def enough() -> bool:
+            return len(self.begun) >= count
+
+        await until(enough)
+
+
+async def test_many_traces_run_through_and_commits_come_in_batches(colony: Colony) -> None:
+    traces = await asyncio.gather(*(colony.send(str(n)) for n in range(300)))
+    await colony.link.command("CONFIG", "RESETSTAT")
+    colony.router()
+    colony.worker()
+
+    ended = await colony.ended(*traces)
+
+    assert {(t.cause, t.outputs, t.live) for t in ended} == {("completed", 1, 0)}
+    assert await colony.letters.count() == 0
+    for source in (SOURCE, KEYS.router(), KEYS.cell("/sink")):
+        assert await colony.link.command("XLEN", source) == 0
+    info = (await colony.link.command("INFO", "latencystats")).decode()
+    assert info
+
+
+async def test_the_hops_of_a_trace_are_its_legs(colony: Colony) -> None:
+    colony.router()
+    colony.worker()
+    trace_id = await colony.send()
+    await colony.ended(trace_id)
+
+    legs = [(hop.head.sender, hop.head.target) for hop in await colony.traces.log(trace_id)]
+
+    assert legs == [("@external", "/a"), ("/a", "/sink")]
+
+
+async def test_a_stop_finishes_what_is_in_hand(colony: Colony, acts: Acts) -> None:
+    handles = Handles(acts)
+    colony.router()
+    worker = colony.worker()
+    trace_id = await colony.send()
+    await handles.began()
+
+    stopping = asyncio.create_task(colony.stop(worker))
+    await asyncio.sleep(0)
+    handles.let_go()
+    await stopping
+
+    assert (handles.begun, handles.broken_off) == ([trace_id], [])
+    assert await colony.pending() == []
+
+
+async def test_a_drain_hands_back_what_it_cannot_finish_and_blames_nobody(
+    colony: Colony, acts: Acts
+) -> None:
+    """Six deployments over one healthy long call, at most two deliveries."""
+    await colony.apply(max_deliveries=2)
+    handles = Handles(acts)
+    colony.router()
+    trace_id = await colony.send()
+    for deployment in range(1, 7):
+        worker = colony.worker(replace(PACE, drain_ms=20))
+        await handles.began(deployment)
+        await colony.stop(worker)
+        assert len(handles.broken_off) == deployment
+
+    assert [times for _, times in await colony.pending()] == [0]
+    handles.let_go()
+    colony.worker()
+    (trace,) = await colony.ended(trace_id)
+
+    assert (trace.cause, trace.outputs) == ("completed", 1)
+    assert await colony.letters.count() == 0
+    assert await colony.link.command("EXISTS", KEYS.attempts(trace_id)) == 0
+
+
+async def test_a_worker_under_another_name_takes_up_at_once_what_was_handed_back(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    worker = colony.worker(replace(PACE, drain_ms=20))
+    trace_id = await colony.send()
+    await handles.began()
+    other = colony.worker(patterns=("/sink", "/a"))
+
+    async def two() -> bool:
+        return bool(await colony.link.command("HLEN", KEYS.slots("worker")) == 2)
+
+    await until(two)
+    await colony.stop(worker)
+    await handles.began(2)
+    handles.let_go()
+
+    (trace,) = await colony.ended(trace_id)
+    assert trace.outputs == 1
+    await colony.stop(other)
+
+
+async def test_a_poisonous_envelope_alone_is_given_up_and_its_neighbours_are_not(
+    colony: Colony, acts: Acts
+) -> None:
+    await colony.apply(concurrency=16, max_deliveries=3)
+    crashing = asyncio.Event()
+    handled: list[str] = []
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        handled.append(envelope.trace_id)
+        if envelope.body.entries[0].text == "poison":
+            crashing.set()
+            await asyncio.Event().wait()
+        # Neighbours of the first delivery are held until the process dies with them.
+        if not crashing.is_set() or len(handled) <= 16:
+            await asyncio.Event().wait()
+        return []
+
+    acts["a"] = act
+    colony.router()
+    neighbours = [await colony.send("healthy") for _ in range(8)]
+    poison = await colony.send("poison")
+    neighbours += [await colony.send("healthy") for _ in range(7)]
+
+    async def all_there() -> bool:
+        return bool(await colony.link.command("XLEN", SOURCE) == 16)
+
+    await until(all_there)
+    crashes = 0
+    while not (await colony.traces.get(poison)).ended:
+        crashing.clear()
+        worker = colony.worker(replace(PACE, claim_idle_ms=100))
+        done = asyncio.create_task(colony.ended(poison))
+        crash = asyncio.create_task(crashing.wait())
+        await asyncio.wait([done, crash], return_when=asyncio.FIRST_COMPLETED)
+        if crash.done():
+            if crashes == 0:
+
+                async def all_begun() -> bool:
+                    return len(handled) == 16
+
+                await until(all_begun)
+            crashes += 1
+            await colony.crash(worker)
+        done.cancel()
+        crash.cancel()
+        await asyncio.gather(done, crash, return_exceptions=True)
+
+    (letter,) = await colony.letters.list()
+    assert (letter.code, letter.trace_id) == ("delivery_limit", poison)
+    assert crashes == 3
+    assert {trace.cause for trace in await colony.ended(*neighbours)} == {"completed"}
+
+
+async def test_renewal_keeps_the_delivery_of_a_long_handler(colony: Colony, acts: Acts) -> None:
+    handles = Handles(acts)
+    pace = replace(PACE, claim_idle_ms=300, renew_ms=50)
+    colony.router()
+    for _ in range(2):
+        colony.worker(pace)
+    trace_id = await colony.send()
+    await handles.began()
+
+    begun = asyncio.get_running_loop().time()
+
+    async def three_times_the_idle() -> bool:
+        return asyncio.get_running_loop().time() - begun > 0.9
+
+    await until(three_times_the_idle)
+    handles.let_go()
+    await colony.ended(trace_id)
+
+    assert handles.begun == [trace_id]
+    assert handles.broken_off == []
+
+
+async def test_an_owner_that_was_paused_and_lost_its_claim_publishes_nothing(
+    colony: Colony, acts: Acts
+) -> None:
+    first, second = Handles(acts), Handles({}, held=False)
+    colony.router()
+    paused = colony.worker(replace(PACE, renew_ms=3_600_000, reclaim_ms=3_600_000))
+    trace_id = await colony.send()
+    await first.began()
+    acts["a"] = second.act
+    colony.worker(replace(PACE, claim_idle_ms=50))
+    (trace,) = await colony.ended(trace_id)
+
+    first.let_go()
+    await colony.stop(paused)
+
+    assert (first.begun, second.begun) == ([trace_id], [trace_id])
+    assert (await colony.traces.get(trace_id)).outputs == trace.outputs == 1
+    assert len(await colony.traces.log(trace_id)) == 2
+
+
+async def test_an_owner_that_lost_its_claim_stops_when_it_renews(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    colony.worker()
+    trace_id = await colony.send()
+    await handles.began()
+    ((entry, _),) = await colony.link.command("XRANGE", SOURCE, "-", "+")
+    await colony.link.command("XCLAIM", SOURCE, GROUP, "somebody-else", 0, entry, "JUSTID")
+
+    async def stopped() -> bool:
+        return handles.broken_off == [trace_id]
+
+    await until(stopped)
+    assert await colony.pending() == [("somebody-else", 1)]
+
+
+async def test_a_delivery_that_comes_back_while_it_is_handled_is_not_handled_twice(
+    colony: Colony, acts: Acts
+) -> None:
+    """The only worker does not renew, so that it reclaims what it is working on."""
+    handles = Handles(acts)
+    colony.router()
+    colony.worker(replace(PACE, claim_idle_ms=20, renew_ms=3_600_000, reclaim_ms=20))
+    trace_id = await colony.send()
+    await handles.began()
+
+    async def reclaimed() -> bool:
+        return (await colony.pending())[0][1] >= 4
+
+    await until(reclaimed)
+    handles.let_go()
+    (trace,) = await colony.ended(trace_id)
+
+    assert (handles.begun, trace.outputs) == ([trace_id], 1)
+
+
+async def test_what_was_delivered_before_is_handled_alone(colony: Colony, acts: Acts) -> None:
+    handles = Handles(acts)
+    colony.router()
+    crashed = colony.worker()
+    before = [await colony.send() for _ in range(3)]
+    await handles.began(3)
+    assert handles.most == 3
+    await colony.crash(crashed)
+    handles.most = 0
+    handles.let_go()
+    after = await colony.send()
+    colony.worker(replace(PACE, claim_idle_ms=50))
+
+    await colony.ended(*before, after)
+
+    assert handles.most == 1
+
+
+async def test_a_new_holder_of_a_name_takes_up_what_the_name_holds(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    crashed = colony.worker()
+    trace_id = await colony.send()
+    await handles.began()
+    await colony.crash(crashed)
+    await colony.link.command("DEL", KEYS.slots("worker"))
+    handles.let_go()
+
+    colony.worker(replace(PACE, reclaim_ms=3_600_000))
+
+    await colony.ended(trace_id)
+    assert handles.begun == [trace_id] * 2
+
+
+async def test_a_reply_that_was_lost_is_read_again_after_reconnecting(colony: Colony) -> None:
+    colony.worker(replace(PACE, reclaim_ms=3_600_000))
+
+    async def leased() -> bool:
+        return bool(await colony.link.command("EXISTS", KEYS.slots("worker")))
+
+    await until(leased)
+    router = colony.router()
+    trace_id = await colony.send()
+    await colony.ended(trace_id)
+    await colony.stop(router)
+    lost = await colony.send()
+    # As if the worker had asked, and the answer had not arrived.
+    ((entry, fields),) = await colony.link.command("XRANGE", KEYS.router(), "-", "+")
+    await colony.link.command("XDEL", KEYS.router(), entry)
+    script = (
+        "redis.call('XADD', KEYS[1], '*', unpack(ARGV)) "
+        "redis.call('XREADGROUP', 'GROUP', 'colony', 'worker-0', 'STREAMS', KEYS[1], '>')"
+    )
+    await colony.link.command("EVAL", script, 1, SOURCE, *fields)
+    await colony.link.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    async def handled() -> bool:
+        return bool(await colony.link.command("XLEN", SOURCE) == 0)
+
+    await until(handled)
+    assert (await colony.traces.get(lost)).live == 1
+
+
+async def test_who_lost_its_slot_abandons_what_it_has_and_goes_on_under_another_name(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    colony.worker(replace(PACE, claim_idle_ms=200))
+    trace_id = await colony.send()
+    await handles.began()
+    await colony.link.command("HSET", KEYS.slots("worker"), 0, "another 99999999999999 {}")
+
+    async def abandoned() -> bool:
+        return handles.broken_off == [trace_id]
+
+    await until(abandoned)
+    handles.let_go()
+    (trace,) = await colony.ended(trace_id)
+
+    assert trace.outputs == 1
+    assert handles.begun == [trace_id] * 2
+    assert await colony.link.command("HEXISTS", KEYS.slots("worker"), 1)
+
+
+async def test_after_a_restart_of_the_server_what_was_in_hand_is_handled_again(
+    redis_binary: Path, acts: Acts
+) -> None:
+    with RedisServer.start(redis_binary, fsync="always") as server:
+        colony = Colony(server.url)
+        await colony.apply()
+        handles = Handles(acts)
+        colony.router()
+        colony.worker()
+        trace_id = await colony.send()
+        await handles.began()
+
+        server.restart()
+        handles.let_go()
+        await until(lambda: reachable(colony))
+        (trace,) = await colony.ended(trace_id)
+
+        assert (trace.cause, trace.outputs) == ("completed", 1)
+        assert len(handles.begun) == 2
+        await colony.close()
+
+
+async def reachable(colony: Colony) -> bool:
+    try:
+        return bool(await colony.link.command("PING"))
+    except ServerUnavailable:
+        return False
+
+
+async def test_a_server_that_is_away_is_told_once(
+    redis_binary: Path,
+    acts: Acts,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("colony.log.Outage._said", -1000.0)
+    with RedisServer.start(redis_binary, fsync="always") as server:
+        colony = Colony(server.url)
+        await colony.apply()
+        colony.router()
+        colony.worker()
+        await colony.ended(await colony.send())
+        server.halt()
+        with caplog.at_level(logging.ERROR):
+            await asyncio.sleep(0)
+            server.restart()
+            await until(lambda: reachable(colony))
+            await colony.ended(await colony.send())
+        lines = [line for line in caplog.messages if "server_unavailable" in line]
+        assert len(lines) == 1
+        await colony.close()
+
+
+async def test_a_failure_that_may_pass_is_tried_again_so_often(colony: Colony, acts: Acts) -> None:
+    await colony.apply(max_deliveries=3)
+    tries: list[str] = []
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        tries.append(envelope.id)
+        if envelope.body.entries[0].text == "never" or len(tries) < 3:
+            raise CellError(detail="not yet", retryable=True)
+        return [Emission(hop={}, body=envelope.body)]
+
+    acts["a"] = act
+    colony.router()
+    colony.worker(replace(PACE, claim_idle_ms=20))
+    (passing,) = await colony.ended(await colony.send("later"))
+    assert (passing.outputs, len(tries)) == (1, 3)
+
+    tries.clear()
+    (failing,) = await colony.ended(await colony.send("never"))
+
+    (letter,) = await colony.letters.list()
+    assert (letter.code, len(tries)) == ("delivery_limit", 3)
+    assert failing.reason == "delivery_limit"
+
+
+async def test_a_state_of_the_server_is_no_attempt(colony: Colony, acts: Acts) -> None:
+    await colony.apply(max_deliveries=2)
+    tries = 0
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise CellError(detail="redeliver me", retryable=True)
+        if tries < 5:
+            raise ServerUnavailable(detail="OOM")
+        return [Emission(hop={}, body=envelope.body)]
+
+    acts["a"] = act
+    colony.router()
+    colony.worker(replace(PACE, claim_idle_ms=20))
+
+    (trace,) = await colony.ended(await colony.send())
+
+    assert (trace.outputs, tries) == (1, 5)
+    (count,) = await colony.link.command("HVALS", KEYS.attempts(trace.id))
+    assert count.split()[0] == b"1"
+
+
+async def test_a_full_server_drains_and_is_never_held_against_a_delivery(colony: Colony) -> None:
+    traces = [await colony.send() for _ in range(20)]
+    await colony.link.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        colony.router()
+        colony.worker()
+        assert {t.cause for t in await colony.ended(*traces)} == {"completed"}
+        with pytest.raises(ServerUnavailable):
+            await colony.send()
+    finally:
+        await colony.link.command("CONFIG", "SET", "maxmemory", 0)
+    assert await colony.letters.count() == 0
+
+
+async def test_broken_bytes_are_a_dead_letter_and_everything_else_goes_on(colony: Colony) -> None:
+    for stream in (KEYS.router(), SOURCE):
+        await colony.link.command("XADD", stream, "*", "head", b"\xc1", "body", b"b")
+    colony.router()
+    colony.worker()
+
+    (trace,) = await colony.ended(await colony.send())
+
+    assert trace.cause == "completed"
+    letters = await colony.letters.list()
+    assert [letter.code for letter in letters] == ["envelope_invalid"] * 2
+    assert {letter.facts["resolved_target"] for letter in letters} == {"/colony", "/a"}
+
+
+async def test_a_commit_that_is_refused_takes_no_neighbour_along(
+    colony: Colony, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = CellSpec(path="/bad", cell=CellSettings(type="probe"))
+    await colony.apply(bad)
+    await colony.link.command("DEL", KEYS.cell("/bad"))
+    await colony.link.command("SET", KEYS.cell("/bad"), "not a stream")
+    refused = await colony.send(target="/bad")
+    fine = [await colony.send() for _ in range(5)]
+    colony.router()
+    colony.worker(patterns=("/a", "/sink"))
+
+    assert {trace.outputs for trace in await colony.ended(*fine)} == {1}
+
+    assert (await colony.traces.get(refused)).live == 1
+    assert any("commit_refused" in line for line in caplog.messages)
+
+
+async def test_a_colony_survives_the_loss_of_all_keys(colony: Colony) -> None:
+    colony.router()
+    colony.worker()
+    await colony.ended(await colony.send())
+
+    await colony.link.command("FLUSHALL")
+    (trace,) = await colony.ended(await colony.send())
+
+    assert trace.outputs == 1
+
+
+async def test_a_tree_is_followed_live(colony: Colony, acts: Acts) -> None:
+    colony.router()
+    colony.worker()
+    await colony.ended(await colony.send())
+    await colony.apply(CellSpec(path="/new", cell=CellSettings(type="probe")))
+
+    async def known() -> bool:
+        return bool(await colony.link.command("HGET", KEYS.topology(), "version") == b"2")
+
+    await until(known)
+    handles = Handles(acts, held=False, name="")
+    trace_id = None
+    async with asyncio.timeout(10):
+        while trace_id not in handles.begun:
+            trace_id = await colony.send(target="/new")
+            (trace,) = await colony.ended(trace_id)
+
+    assert trace.outputs == 1

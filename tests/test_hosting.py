@@ -1,0 +1,216 @@
+"""What a cell may ask while it handles an envelope, as Redis answers it."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from colony.body import Body, Entry
+from colony.envelope import Envelope
+from colony.errors import Fenced, ServerChanged
+from colony.hosting import LiveHost
+from colony.keys import Keys
+from colony.link import Link
+from colony.topology.model import CellSettings, CellSpec
+from colony.traces import Traces, read_output
+
+KEYS = Keys("test")
+HELLO = Body.of(Entry.say("user", "hello"))
+
+MakeHost = Callable[..., LiveHost]
+
+
+@pytest.fixture
+async def link(redis_url: str) -> AsyncIterator[Link]:
+    link = Link(redis_url)
+    yield link
+    await link.close()
+
+
+@pytest.fixture
+async def trace_id(link: Link) -> str:
+    return (await Traces(link, KEYS).birth("/a", HELLO, ttl=9)).trace_id
+
+
+@pytest.fixture
+async def host(link: Link, trace_id: str) -> MakeHost:
+    """Makes the host of a handle; of the same envelope unless another one is named."""
+    server = await link.open()
+
+    def make(envelope_id: str = "e", path: str = "/a", **more: Any) -> LiveHost:
+        envelope = Envelope(
+            id=envelope_id,
+            trace_id=more.pop("trace_id", trace_id),
+            target=path,
+            ttl=1,
+            context=more.pop("context", {}),
+            body=HELLO,
+        )
+        return LiveHost(
+            link=link,
+            keys=KEYS,
+            spec=CellSpec(path=path, cell=CellSettings(type="code")),
+            directory=None,
+            tools=(),
+            envelope=envelope,
+            server=more.pop("server", server),
+        )
+
+    return make
+
+
+async def test_the_first_value_of_a_name_wins_in_every_handle_of_an_envelope(
+    host: MakeHost,
+) -> None:
+    assert await host().recall("answer") is None
+    assert await host().record("answer", b"first") == b"first"
+    assert await host().record("answer", b"second") == b"first"
+
+    assert await host().recall("answer") == b"first"
+    assert await host("another").record("answer", b"own") == b"own"
+    assert await host().record("other", b"\x00\xff") == b"\x00\xff"
+
+
+async def test_a_trace_that_was_ended_takes_no_more(
+    link: Link, host: MakeHost, trace_id: str
+) -> None:
+    await Traces(link, KEYS).end(trace_id, "cancelled", "why")
+
+    with pytest.raises(Fenced):
+        await host().record("answer", b"late")
+    with pytest.raises(Fenced):
+        await host().update_state("trace", {"a": "1"}, [])
+
+    assert await link.command("KEYS", "*journal*") == []
+    assert await link.command("KEYS", "*state*") == []
+
+
+async def test_a_trace_that_is_gone_leaves_no_key(link: Link, host: MakeHost) -> None:
+    before = await link.command("DBSIZE")
+
+    with pytest.raises(Fenced):
+        await host(trace_id="gone").record("answer", b"late")
+    with pytest.raises(Fenced):
+        await host(trace_id="gone").update_state("cell", {"a": "1"}, [])
+
+    assert await link.command("DBSIZE") == before
+
+
+async def test_state_of_a_trace_is_seen_in_that_trace_and_goes_with_it(
+    link: Link, host: MakeHost, trace_id: str
+) -> None:
+    await host().update_state("trace", {"a": "1"}, [])
+    await host("other").update_state("trace", {"b": "2"}, [])
+
+    assert await host("third").state("trace") == {"a": "1", "b": "2"}
+    assert await host(path="/b").state("trace") == {}
+    born = await Traces(link, KEYS).birth("/a", HELLO, ttl=9)
+    assert await host(trace_id=born.trace_id).state("trace") == {}
+    (key,) = await link.command("SMEMBERS", KEYS.belongings(trace_id))
+    assert key.decode() == KEYS.state("/a", "trace", trace_id)
+
+
+async def test_state_of_a_session_is_seen_in_that_session_and_outlives_the_trace(
+    link: Link, host: MakeHost, trace_id: str
+) -> None:
+    context = {"session_id": "s:{1}"}
+    await host(context=context).update_state("session", {"a": "1"}, [])
+
+    born = await Traces(link, KEYS).birth("/a", HELLO, ttl=9)
+    later = host(context=context, trace_id=born.trace_id)
+    assert await later.state("session") == {"a": "1"}
+    assert await host(context={"session_id": "other"}).state("session") == {}
+    assert await link.command("EXISTS", KEYS.belongings(trace_id)) == 0
+
+
+@pytest.mark.parametrize("session", [None, "", 7, ["s"]])
+async def test_without_a_session_its_state_is_that_of_the_trace(
+    host: MakeHost, session: Any
+) -> None:
+    await host(context={"session_id": session}).update_state("session", {"a": "1"}, [])
+
+    assert await host().state("trace") == {"a": "1"}
+
+
+async def test_state_of_a_cell_is_one_for_all(link: Link, host: MakeHost) -> None:
+    await host().update_state("cell", {"a": "1"}, [])
+
+    born = await Traces(link, KEYS).birth("/a", HELLO, ttl=9)
+    assert await host(trace_id=born.trace_id).state("cell") == {"a": "1"}
+    assert await host(path="/b").state("cell") == {}
+
+
+async def test_leaves_are_removed_at_or_below_a_path_before_others_are_put(
+    host: MakeHost,
+) -> None:
+    await host().update_state("cell", {"a": "1", "a.b": "2", "a.b.c": "3", "ab": "4", "z": "5"}, [])
+
+    result = await host().update_state("cell", {"a.b.d": "6"}, ["a.b", "z", "nothing"])
+
+    assert result == {"a": "1", "ab": "4", "a.b.d": "6"}
+    assert await host().state("cell") == result
+    assert await host().update_state("cell", {}, []) == result
+
+
+async def test_the_repeat_of_an_update_changes_nothing(host: MakeHost) -> None:
+    for _ in range(2):
+        result = await host().update_state("cell", {"a": "1"}, ["a", "b"])
+
+    assert result == {"a": "1"}
+
+
+async def test_nothing_is_asked_of_another_server(host: MakeHost, link: Link) -> None:
+    before = await link.command("DBSIZE")
+    late = host(server="another")
+
+    for ask in (
+        late.recall("x"),
+        late.record("x", b"v"),
+        late.state("cell"),
+        late.update_state("cell", {"a": "1"}, []),
+    ):
+        with pytest.raises(ServerChanged):
+            await ask
+
+    assert await link.command("DBSIZE") == before
+
+
+async def test_what_is_kept_is_an_output_with_its_cell(host: MakeHost) -> None:
+    own = host()
+
+    own.keep(HELLO, {"route": "done"})
+
+    (kept,) = own.kept
+    output = read_output(kept)
+    assert (output["path"], output["hop"]) == ("/a", {"route": "done"})
+    assert Body.parse(output["body"]) == HELLO
+
+
+async def test_a_key_that_holds_something_else_is_an_error_and_stays(
+    link: Link, host: MakeHost, trace_id: str
+) -> None:
+    await link.command("SET", KEYS.journal(trace_id), "x")
+
+    with pytest.raises(ResponseError):
+        await host().record("answer", b"v")
+
+    assert await link.command("GET", KEYS.journal(trace_id)) == b"x"
+
+
+async def test_a_cell_that_starts_has_no_envelope_to_ask_for(link: Link, tmp_path: Path) -> None:
+    host = LiveHost(
+        link=link,
+        keys=KEYS,
+        spec=CellSpec(path="/a", cell=CellSettings(type="code")),
+        directory=tmp_path,
+        tools=(),
+        envelope=None,
+        server=None,
+    )
+
+    assert host.directory == tmp_path
+    host.log.info("started")
+    with pytest.raises(RuntimeError):
+        await host.record("answer", b"v")
