@@ -22,8 +22,7 @@ from colony.slots import Slots
 from colony.streams import MAX_BATCH, MAX_BATCH_BYTES, Broken, Delivery, Step, Streams
 from colony.traces import Traces
 
-BLOCK_MS: Final = 1_000
-BUSY_BLOCK_MS: Final = 20
+BUSY_MS: Final = 20
 RETRY_S: Final = 1.0
 MAX_BACKOFF_S: Final = 5.0
 CANCEL_S: Final = 1.0
@@ -39,6 +38,7 @@ class Pace:
     renew_ms: int = 20_000
     reclaim_ms: int = 15_000
     drain_ms: int = 25_000
+    block_ms: int = 1_000
 
 
 class Consumer:
@@ -120,10 +120,10 @@ class Consumer:
         rooms = {source: self._room(source) for source in sources}
         ready = [source for source, room in rooms.items() if room > 0]
         if not ready:
-            await self._ease(BLOCK_MS / 1000)
+            await self._ease(RETRY_S)
             return []
         # A source that is full now may have room in a moment: do not sleep over it.
-        block_ms = BLOCK_MS if len(ready) == len(sources) else BUSY_BLOCK_MS
+        block_ms = self.pace.block_ms if len(ready) == len(sources) else BUSY_MS
         count = min(MAX_BATCH, *(rooms[source] for source in ready), MAX_BATCH)
         return await self.inbox.read(ready, count=count, block_ms=block_ms)
 
@@ -165,12 +165,12 @@ class Consumer:
         # Whoever held it before may have crashed over it. Alone in the process, it cannot take
         # neighbours along, and a crash names its cause.
         if len(self._in_hand) > len(self._again):
-            await self._ease(BLOCK_MS / 1000)
+            await self._ease(RETRY_S)
             return
         delivery = self._again.popleft()
         task = self._in_hand[delivery] = asyncio.create_task(self._handle(delivery))
         while self._in_hand.get(delivery) is task and not self._stopping.is_set():
-            await self._ease(BLOCK_MS / 1000)
+            await self._ease(RETRY_S)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Decide what comes of a delivery, and leave it to be committed."""

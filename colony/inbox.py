@@ -21,17 +21,23 @@ log = get_logger("colony.inbox")
 
 
 class Inbox:
-    """The streams of one consumer. A blocking read keeps its link to itself, so it has its own."""
+    """The streams of one consumer.
 
-    def __init__(self, link: Link, consumer: str) -> None:
+    A read that waits holds up everything else on its link: it goes over `reader`, where there is
+    one.
+    """
+
+    def __init__(self, link: Link, consumer: str, *, reader: Link | None = None) -> None:
         self.link = link
+        self.reader = reader or link
         self.consumer = consumer
         self._cursors: dict[str, str] = {}
 
     async def read(self, sources: Sequence[str], *, count: int, block_ms: int | None) -> list[Read]:
         """New entries, at most `count` of each source; waits up to `block_ms` for the first."""
         blocking = () if block_ms is None else ("BLOCK", block_ms)
-        server, reply = await self._read(sources, ">", ("COUNT", count, *blocking))
+        link = self.link if block_ms is None else self.reader
+        server, reply = await self._read(link, sources, ">", ("COUNT", count, *blocking))
         return [
             read_entry(source.decode(), entry, server, fields)
             for source, entries in reply
@@ -43,7 +49,7 @@ class Inbox:
         found: list[Read] = []
         after = "0"
         while True:
-            server, reply = await self._read([source], after, ("COUNT", 100))
+            server, reply = await self._read(self.link, [source], after, ("COUNT", 100))
             entries = reply[0][1] if reply else ()
             if not entries:
                 return found
@@ -93,12 +99,12 @@ class Inbox:
         ]
 
     async def _read(
-        self, sources: Sequence[str], after: str, options: tuple[str | int, ...]
+        self, link: Link, sources: Sequence[str], after: str, options: tuple[str | int, ...]
     ) -> tuple[str, Any]:
-        server = await self.link.open()
+        server = await link.open()
         command = ("XREADGROUP", "GROUP", GROUP, self.consumer, *options, "STREAMS", *sources)
         try:
-            reply = await self.link.command(*command, *(after for _ in sources), server=server)
+            reply = await link.command(*command, *(after for _ in sources), server=server)
         except ResponseError as error:
             # Another text comes when the stream goes away under a read that waits for it.
             if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):

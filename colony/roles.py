@@ -93,7 +93,7 @@ class Base:
 
     async def consume(self, desk: Desk, slots: Slots) -> None:
         """Serve a desk under a slot that was leased until stopped."""
-        inbox = Inbox(self.reader(), slots.consumer)
+        inbox = Inbox(self.link, slots.consumer, reader=self.reader())
         consumer = Consumer(desk, inbox, self.streams, slots, pace=self.pace)
         stopping = asyncio.create_task(self._stop(consumer))
         try:

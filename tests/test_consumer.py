@@ -25,7 +25,7 @@ from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSp
 from colony.traces import Trace, Traces
 
 KEYS = Keys("test")
-PACE = Pace(claim_idle_ms=60_000, renew_ms=50, reclaim_ms=30, drain_ms=5_000)
+PACE = Pace(claim_idle_ms=60_000, renew_ms=50, reclaim_ms=30, drain_ms=5_000, block_ms=50)
 SOURCE = KEYS.cell("/a")
 
 Role = Router | Worker
@@ -272,7 +272,7 @@ async def test_a_poisonous_envelope_alone_is_given_up_and_its_neighbours_are_not
             crashing.set()
             await asyncio.Event().wait()
         # Neighbours of the first delivery are held until the process dies with them.
-        if not crashing.is_set() or len(handled) <= 16:
+        if len(handled) <= 16:
             await asyncio.Event().wait()
         return []
 
@@ -655,3 +655,40 @@ async def test_a_tree_is_followed_live(colony: Colony, acts: Acts) -> None:
             (trace,) = await colony.ended(trace_id)
 
     assert trace.outputs == 1
+
+
+async def test_a_drain_breaks_off_what_is_handled_alone_and_takes_the_attempt_back(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    crashed = colony.worker()
+    traces = [await colony.send() for _ in range(2)]
+    await handles.began(2)
+    await colony.crash(crashed)
+    draining = colony.worker(replace(PACE, claim_idle_ms=50, drain_ms=20))
+    await handles.began(3)
+
+    await colony.stop(draining)
+
+    assert sorted(times for _, times in await colony.pending()) == [1, 1]
+    counts = [await colony.link.command("HVALS", KEYS.attempts(i)) for i in traces]
+    assert sorted(counts) == [[], [b"0 "]]
+
+
+async def test_a_process_that_stops_gives_its_slot_back(colony: Colony) -> None:
+    await colony.stop(await started(colony, colony.worker()))
+    await colony.stop(await started(colony, colony.router()))
+
+    assert await colony.link.command("EXISTS", KEYS.slots("worker"), KEYS.slots("router")) == 0
+    clients = (await colony.link.command("CLIENT", "LIST")).splitlines()
+    assert len(clients) == 1
+
+
+async def started(colony: Colony, role: Role) -> Role:
+    async def leased() -> bool:
+        key = KEYS.slots("worker" if isinstance(role, Worker) else "router")
+        return bool(await colony.link.command("EXISTS", key))
+
+    await until(leased)
+    return role

@@ -73,7 +73,9 @@ async def test_new_entries_of_several_sources_are_read(link: Link) -> None:
 async def test_an_entry_that_comes_while_a_read_waits_arrives_at_once(
     link: Link, reader: Link
 ) -> None:
-    task = asyncio.create_task(Inbox(reader, "c").read([A, B], count=9, block_ms=10_000))
+    task = asyncio.create_task(
+        Inbox(link, "c", reader=reader).read([A, B], count=9, block_ms=10_000)
+    )
     await until(lambda: blocked(link))
 
     await add(link, B, "b")
@@ -93,7 +95,7 @@ async def test_a_read_where_there_is_no_group_makes_one_from_the_first_entry(lin
 async def test_a_group_that_goes_while_a_read_waits_is_made_again(
     link: Link, reader: Link, command: tuple[str, ...]
 ) -> None:
-    inbox = Inbox(reader, "c")
+    inbox = Inbox(link, "c", reader=reader)
     task = asyncio.create_task(inbox.read([A], count=9, block_ms=10_000))
     await until(lambda: blocked(link))
 

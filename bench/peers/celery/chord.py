@@ -43,10 +43,11 @@ def main() -> None:
     )  # fmt: skip
     try:
         measure(20)
-        print(measure(int(sys.argv[1])))
+        figure = measure(int(sys.argv[1]))
     finally:
         worker.terminate()
         worker.wait()
+    print(figure)
 
 
 if __name__ == "__main__":
