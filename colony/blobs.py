@@ -5,6 +5,7 @@ its trace and takes the expiry off. What crashes in between leaves nothing behin
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from colony.body import Body, BulkPointer, Element, Entry, TextPointer
@@ -13,6 +14,7 @@ from colony.envelope import derived_id
 from colony.errors import BlobRecursionTooDeep, BlobUnavailable, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
+from colony.lua.registry import bind
 
 UNREFERENCED_MS: Final = 10 * 60 * 1000
 DEFAULT_INLINE_MAX_BYTES: Final = 65_536
@@ -39,19 +41,17 @@ class Blobs:
         """What travels for `body`, and the blob that must outlive the commit, if one does.
 
         A body at or above the inline limit is put under a key of its trace and content, so that
-        doing it twice writes the same blob, and no trace depends on the retention of another.
+        doing it twice writes the same blob, and no trace depends on the retention of another. It
+        is written even where the server is full: a commit is what drains it.
         """
-        known = blob_reference(body)
-        if known is not None:
-            return body, known
-        if len(body) < self.inline_max_bytes:
-            return body, None
-        content = hashlib.blake2b(body, digest_size=16).hexdigest()
-        blob_id = derived_id("blob", trace_id, content)
-        return encode_blob_reference(blob_id), await self.put(blob_id, body)
+        return await self._refer(body, trace_id, self._keep)
 
-    async def put(self, blob_id: str, content: bytes) -> str:
-        """Write a blob that expires unless a commit refers to it; returns its id.
+    async def admit(self, body: bytes, trace_id: str) -> tuple[bytes, str | None]:
+        """As `offload`, for the body of a birth, which a full server refuses."""
+        return await self._refer(body, trace_id, self.put)
+
+    async def put(self, blob_id: str, content: bytes) -> None:
+        """Write a blob that expires unless a commit refers to it.
 
         One that is there already has the same content. It is kept at least as long, and what was
         said of its expiry by a commit stands.
@@ -59,7 +59,6 @@ class Blobs:
         key = self.keys.blob(blob_id)
         if await self.link.command("SET", key, content, "NX", "PX", UNREFERENCED_MS) is None:
             await self.link.command("PEXPIRE", key, UNREFERENCED_MS, "GT")
-        return blob_id
 
     async def get(self, blob_id: str) -> bytes:
         """The content of a blob; raises BlobUnavailable where it is gone."""
@@ -92,6 +91,23 @@ class Blobs:
         for element in opened.messages:
             spliced += await self._splice(element, ())
         return opened.model_copy(update={"messages": tuple(spliced)})
+
+    async def _refer(
+        self, body: bytes, trace_id: str, write: Callable[[str, bytes], Awaitable[None]]
+    ) -> tuple[bytes, str | None]:
+        known = blob_reference(body)
+        if known is not None:
+            return body, known
+        if len(body) < self.inline_max_bytes:
+            return body, None
+        content = hashlib.blake2b(body, digest_size=16).hexdigest()
+        blob_id = derived_id("blob", trace_id, content)
+        await write(blob_id, body)
+        return encode_blob_reference(blob_id), blob_id
+
+    async def _keep(self, blob_id: str, content: bytes) -> None:
+        key = self.keys.blob(blob_id)
+        await self.link.run(bind("keep_blob", blob=key, content=content, keep_ms=UNREFERENCED_MS))
 
     async def _splice(self, element: Element, above: tuple[str, ...]) -> list[Entry]:
         if isinstance(element, Entry):

@@ -57,9 +57,12 @@ class Consumer:
         self._load: Counter[str] = Counter()
         self._again: deque[Delivery] = deque()
         self._attempts: dict[Delivery, str] = {}
+        self._asking = 0
+        self._let_go_meanwhile: set[Read] = set()
         self._decided: asyncio.Queue[Step] = asyncio.Queue()
         self._eased = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
         # What this consumer's name holds, from an earlier process or a reply that was lost, and
         # what may be left to reclaim.
         self._behind = True
@@ -74,8 +77,10 @@ class Consumer:
             async with asyncio.TaskGroup() as group:
                 helpers = [
                     group.create_task(self._commit_for_ever()),
-                    group.create_task(self._every(self.pace.renew_ms, self._renew)),
-                    group.create_task(self._every(self.pace.reclaim_ms, self._reclaim)),
+                    group.create_task(self._every(self.pace.renew_ms, self._renew, self._changed)),
+                    group.create_task(
+                        self._every(self.pace.reclaim_ms, self._reclaim, asyncio.Event())
+                    ),
                 ]
                 await self._serve()
                 helpers.pop().cancel()
@@ -91,6 +96,10 @@ class Consumer:
         """Read nothing more; `run` returns when what is in hand is finished or handed back."""
         self._stopping.set()
         self._eased.set()
+
+    def changed(self) -> None:
+        """What the process tells of itself is another thing now: tell it without delay."""
+        self._changed.set()
 
     # Reading
 
@@ -130,7 +139,23 @@ class Consumer:
     async def _take_up(self) -> None:
         self._behind = False
         for source in self.desk.sources():
-            await self._take(await self.inbox.history(source))
+            await self._take_again(self.inbox.history(source))
+
+    async def _take_again(self, asked: Awaitable[list[Read]]) -> int:
+        """Take what was delivered before, and return how much there was.
+
+        What was let go while the answer was on its way is settled, or will be found again: it must
+        not be handled once more.
+        """
+        self._asking += 1
+        try:
+            found = await asked
+            await self._take([read for read in found if read not in self._let_go_meanwhile])
+            return len(found)
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._let_go_meanwhile.clear()
 
     async def _take(self, found: Iterable[Read]) -> None:
         for read in found:
@@ -152,9 +177,8 @@ class Consumer:
             room = 0 if self._again else min(MAX_BATCH, self._room(source))
             if room > 0:
                 idle_ms = self.pace.claim_idle_ms
-                found = await self.inbox.reclaim(source, idle_ms=idle_ms, count=room)
-                await self._take(found)
-                self._more_to_reclaim |= len(found) == room
+                asked = self.inbox.reclaim(source, idle_ms=idle_ms, count=room)
+                self._more_to_reclaim |= await self._take_again(asked) == room
 
     def _room(self, source: str) -> int:
         return self.desk.capacity(source) - self._load[source]
@@ -271,6 +295,8 @@ class Consumer:
         if delivery in self._in_hand:
             del self._in_hand[delivery]
             self._attempts.pop(delivery, None)
+            if self._asking:
+                self._let_go_meanwhile.add(delivery)
             self._load[delivery.source] -= 1
             self._eased.set()
 
@@ -314,14 +340,18 @@ class Consumer:
 
     # Time
 
-    async def _every(self, period_ms: int, act: Callable[[], Awaitable[None]]) -> None:
+    async def _every(
+        self, period_ms: int, act: Callable[[], Awaitable[None]], early: asyncio.Event
+    ) -> None:
         while True:
-            await asyncio.sleep(period_ms / 1000)
+            await self._wait_for(early, period_ms / 1000)
+            early.clear()
             try:
                 await act()
             except ServerChanged as error:
                 self._abandon(error)
             except ServerUnavailable as error:
+                self._behind = True
                 Outage.report(log, error)
             except ResponseError as error:
                 log.error("refused", detail=str(error))

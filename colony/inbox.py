@@ -7,7 +7,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from colony.codec import decode_head
-from colony.errors import ColonyError
+from colony.errors import ColonyError, ServerUnavailable
 from colony.keys import GROUP
 from colony.link import Link
 from colony.log import get_logger
@@ -37,6 +37,7 @@ class Inbox:
         """New entries, at most `count` of each source; waits up to `block_ms` for the first."""
         blocking = () if block_ms is None else ("BLOCK", block_ms)
         link = self.link if block_ms is None else self.reader
+        await self._agree()
         server, reply = await self._read(link, sources, ">", ("COUNT", count, *blocking))
         return [
             read_entry(source.decode(), entry, server, fields)
@@ -77,6 +78,15 @@ class Inbox:
         self._cursors[source] = reply[0].decode()
         _report_lost(source, reply[2])
         return await self._taken_up(source, server, reply[1])
+
+    async def _agree(self) -> None:
+        # During a failover one link may still talk to the old server. What is read from one and
+        # cannot be settled with the other would only be abandoned.
+        if await self.link.open() != await self.reader.open():
+            why = "two servers answer"
+            await self.link.drop(why)
+            await self.reader.drop(why)
+            raise ServerUnavailable(detail=why)
 
     async def _taken_up(self, source: str, server: str, entries: Sequence[Any]) -> list[Read]:
         """Entries that somebody may have held before, with how often each was delivered."""

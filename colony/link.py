@@ -97,6 +97,10 @@ class Link:
             raise ServerUnavailable(detail="the connection was lost")
         return self.server
 
+    async def drop(self, why: str) -> None:
+        """Give up the connection, and fail whatever is under way; the next call opens another."""
+        await self._lose(why)
+
     async def close(self) -> None:
         """Close the connection for good; whatever is under way fails with ServerUnavailable."""
         self._closed = True
@@ -120,15 +124,19 @@ class Link:
             protocol=2,
         )
         try:
-            await connection.connect_check_health(check_health=False, retry_socket_connect=False)
-            await connection.send_command("INFO", "server")
-            info = await connection.read_response(disable_decoding=True)
+            # A server that is frozen still accepts.
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await connection.connect_check_health(
+                    check_health=False, retry_socket_connect=False
+                )
+                await connection.send_command("INFO", "server")
+                info = await connection.read_response(disable_decoding=True)
         except (TimeoutError, RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             # redis-py hides a refusal behind an error of the connection.
             if isinstance(error.__cause__ or error, (AuthenticationError, NoPermissionError)):
                 raise ServerUnfit(detail=str(error)) from error
-            raise ServerUnavailable(detail=str(error)) from error
+            raise ServerUnavailable(detail=str(error) or "no answer") from error
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

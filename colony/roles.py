@@ -95,6 +95,11 @@ class Base:
         """Serve a desk under a slot that was leased until stopped."""
         inbox = Inbox(self.link, slots.consumer, reader=self.reader())
         consumer = Consumer(desk, inbox, self.streams, slots, pace=self.pace)
+
+        async def tell(_: Topology) -> None:
+            consumer.changed()
+
+        self.publication.follow(tell)
         stopping = asyncio.create_task(self._stop(consumer))
         try:
             await consumer.run()

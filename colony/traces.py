@@ -117,7 +117,7 @@ class Traces:
         # Before the digest: what cannot be encoded is refused here, with its reason.
         encoded = encode_head(head), encode_body(body)
         blobs = Blobs(self.link, self.keys, inline_max_bytes=inline_max_bytes)
-        travelling, blob = await blobs.offload(encoded[1], born)
+        travelling, blob = await blobs.admit(encoded[1], born)
         request: list[JsonValue] = [target, body.to_json(), context or {}, hop or {}, ttl]
         call = bind(
             "birth",

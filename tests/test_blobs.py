@@ -7,7 +7,13 @@ import pytest
 from colony.blobs import UNREFERENCED_MS, Blobs
 from colony.body import Body, Entry
 from colony.codec import blob_reference, encode_blob_reference, encode_body, pack
-from colony.errors import BlobRecursionTooDeep, BlobUnavailable, BodyError, EnvelopeError
+from colony.errors import (
+    BlobRecursionTooDeep,
+    BlobUnavailable,
+    BodyError,
+    EnvelopeError,
+    ServerUnavailable,
+)
 from colony.keys import Keys
 from colony.link import Link
 
@@ -70,21 +76,25 @@ async def test_the_same_body_twice_is_one_blob_for_each_trace(blobs: Blobs) -> N
     assert ids[0] == ids[1] != ids[2]
 
 
-async def test_writing_a_blob_again_does_not_let_it_expire(blobs: Blobs) -> None:
+@pytest.mark.parametrize("name", ["offload", "admit"])
+async def test_writing_a_blob_again_does_not_let_it_expire(blobs: Blobs, name: str) -> None:
     """Else a late handle would take away what a living trace needs."""
     _, blob = await blobs.offload(body_of(1000), "t")
     await blobs.link.command("PERSIST", KEYS.blob(str(blob)))
 
-    await blobs.offload(body_of(1000), "t")
+    assert (await getattr(blobs, name)(body_of(1000), "t"))[1] == blob
 
     assert await expiry(blobs, str(blob)) == -1
 
 
-async def test_writing_a_blob_again_lets_it_live_as_long_as_a_new_one(blobs: Blobs) -> None:
+@pytest.mark.parametrize("name", ["offload", "admit"])
+async def test_writing_a_blob_again_lets_it_live_as_long_as_a_new_one(
+    blobs: Blobs, name: str
+) -> None:
     _, blob = await blobs.offload(body_of(1000), "t")
     await blobs.link.command("PEXPIRE", KEYS.blob(str(blob)), 1000)
 
-    await blobs.offload(body_of(1000), "t")
+    await getattr(blobs, name)(body_of(1000), "t")
 
     assert await expiry(blobs, str(blob)) > 1000
 
@@ -139,3 +149,14 @@ async def test_a_pointer_to_nothing_or_to_no_message_is_refused(blobs: Blobs) ->
         await pointing(blobs, "text", "broken")
     with pytest.raises(BodyError):
         await pointing(blobs, "text", "other")
+
+
+async def test_a_full_server_takes_the_body_of_a_commit_and_none_of_a_birth(blobs: Blobs) -> None:
+    await blobs.link.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        _, blob = await blobs.offload(body_of(2000), "t")
+        assert await blobs.get(str(blob)) == body_of(2000)
+        with pytest.raises(ServerUnavailable):
+            await blobs.admit(body_of(2001), "t")
+    finally:
+        await blobs.link.command("CONFIG", "SET", "maxmemory", 0)

@@ -20,6 +20,7 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
 from colony.roles import Router, Worker
+from colony.slots import holders
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Trace, Traces
@@ -580,7 +581,13 @@ async def test_a_state_of_the_server_is_no_attempt(colony: Colony, acts: Acts) -
     assert count.split()[0] == b"1"
 
 
-async def test_a_full_server_drains_and_is_never_held_against_a_delivery(colony: Colony) -> None:
+async def test_a_full_server_drains_and_is_never_held_against_a_delivery(
+    colony: Colony, acts: Acts
+) -> None:
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        return [Emission.say("x" * 100_000)]
+
+    acts["a"] = act
     traces = [await colony.send() for _ in range(20)]
     await colony.link.command("CONFIG", "SET", "maxmemory", 1)
     try:
@@ -635,6 +642,17 @@ async def test_a_colony_survives_the_loss_of_all_keys(colony: Colony) -> None:
     (trace,) = await colony.ended(await colony.send())
 
     assert trace.outputs == 1
+
+
+async def test_a_worker_tells_at_once_what_it_hosts(colony: Colony) -> None:
+    colony.worker(replace(PACE, renew_ms=3_600_000))
+    await colony.apply(CellSpec(path="/new", cell=CellSettings(type="probe")))
+
+    async def told() -> bool:
+        found = await holders(colony.link, KEYS, "worker")
+        return [h.about["cells"] for h in found] == [["/a", "/new", "/sink"]]
+
+    await until(told)
 
 
 async def test_a_tree_is_followed_live(colony: Colony, acts: Acts) -> None:

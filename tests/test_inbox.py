@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from colony.codec import encode_head
 from colony.envelope import Head
+from colony.errors import ServerUnavailable
 from colony.inbox import Inbox, make_groups
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.streams import Broken, Delivery
+from colony.testing.redis_server import RedisServer
 
 KEYS = Keys("test")
 A, B = KEYS.cell("/a"), KEYS.cell("/b")
@@ -105,6 +108,24 @@ async def test_a_group_that_goes_while_a_read_waits_is_made_again(
     async with asyncio.timeout(5):
         found = await task or await inbox.read([A], count=9, block_ms=None)
     assert names(found) == ["after"]
+
+
+async def test_nothing_is_read_from_a_server_that_it_could_not_be_settled_with(
+    link: Link, redis_binary: Path
+) -> None:
+    with RedisServer.start(redis_binary) as other:
+        reader = Link(other.url)
+        await make_groups(reader, [A])
+        entry = await add(reader, A, "x")
+        inbox = Inbox(link, "c", reader=reader)
+
+        with pytest.raises(ServerUnavailable, match="two servers"):
+            await inbox.read([A], count=9, block_ms=10)
+
+        assert (link.server, reader.server) == (None, None)
+        assert await pending(reader, A) == 0
+        assert await reader.command("XLEN", A) == 1, entry
+        await reader.close()
 
 
 async def test_history_is_what_the_name_holds_and_nothing_else(link: Link) -> None:

@@ -205,6 +205,28 @@ async def test_a_server_that_falls_silent_is_unavailable(redis_binary: Path) -> 
         await link.close()
 
 
+async def test_a_server_that_accepts_and_does_not_answer_is_unavailable(
+    redis_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colony.link.CONNECT_TIMEOUT_S", 0.1)
+    with RedisServer.start(redis_binary) as server:
+        server.pause()
+        try:
+            async with other(server.url) as link:
+                with pytest.raises(ServerUnavailable):
+                    await link.command("PING")
+        finally:
+            server.resume()
+
+
+async def test_a_dropped_connection_is_opened_again(link: Link) -> None:
+    client = await link.command("CLIENT", "ID")
+
+    await link.drop("for a test")
+
+    assert await link.command("CLIENT", "ID") != client
+
+
 async def test_a_wrong_password_is_not_a_server_to_wait_for(redis_url: str) -> None:
     async with other(redis_url.replace("unix://", "unix://nobody:wrong@")) as link:
         with pytest.raises(ServerUnfit):
