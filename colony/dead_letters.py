@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from colony.codec import decode_body, decode_head, encode_head, pack, unpack
-from colony.envelope import DEFAULT_TTL, DeadLetter, Head, new_id
+from colony.envelope import DeadLetter, Head, new_id
 from colony.errors import ColonyError, DeadLetterNotFound, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
@@ -104,7 +104,7 @@ class DeadLetters:
         oldest = int(seconds) * 1000 - LETTER_KEEP_MS
         return int(await self.link.command("XTRIM", self.keys.dead(), "MINID", oldest))
 
-    async def replay(self, letter_id: str, *, ttl: int = DEFAULT_TTL) -> str:
+    async def replay(self, letter_id: str, *, ttl: int) -> str:
         """Send the letter's envelope again, and return the id of the trace it travels in.
 
         It keeps its ids where its trace has not ended; otherwise it opens a new trace whose record

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from colony.access import Access
+from colony.access.status import Status
 from colony.api.server import Server
 from colony.config import Config
 from colony.consumer import Pace
@@ -21,7 +22,6 @@ from colony.keys import Keys
 from colony.link import check_server
 from colony.roles import Router, Worker
 from colony.serving import Service, serve_until_stopped
-from colony.status import Status
 from colony.topology.model import TopologySpec
 from colony.worker_processes import WorkerProcesses
 

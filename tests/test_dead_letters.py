@@ -97,7 +97,7 @@ async def test_a_letter_that_is_not_there_is_not_found(
     with pytest.raises(DeadLetterNotFound):
         await letters.get(letter_id)
     with pytest.raises(DeadLetterNotFound):
-        await letters.replay(letter_id)
+        await letters.replay(letter_id, ttl=64)
     with pytest.raises(DeadLetterNotFound):
         await letters.drop(letter_id)
 
@@ -118,7 +118,7 @@ async def test_a_replay_into_a_trace_that_has_not_ended_keeps_its_ids(
     head = await buried(link, siblings=siblings)
     (letter,) = await letters.list()
 
-    assert await letters.replay(letter.id) == head.trace_id
+    assert await letters.replay(letter.id, ttl=64) == head.trace_id
 
     (delivery,) = await router(link)
     assert (delivery.head.id, delivery.head.trace_id) == (head.id, head.trace_id)
@@ -138,7 +138,7 @@ async def test_a_replay_into_a_trace_that_has_ended_opens_a_new_one(
         await link.command("DEL", KEYS.trace(head.trace_id))
     (letter,) = await letters.list()
 
-    fresh = await letters.replay(letter.id)
+    fresh = await letters.replay(letter.id, ttl=64)
 
     assert fresh != head.trace_id
     trace = await traces.get(fresh)
@@ -156,7 +156,7 @@ async def test_the_repeat_of_a_replay_gets_the_first_answer(
     await Traces(link, KEYS).end(head.trace_id, "failed", "why")
     (letter,) = await letters.list()
 
-    answers = await asyncio.gather(*(letters.replay(letter.id) for _ in range(5)))
+    answers = await asyncio.gather(*(letters.replay(letter.id, ttl=64) for _ in range(5)))
 
     assert len({*answers}) == 1
     assert len(await router(link)) == 1
@@ -184,7 +184,7 @@ async def test_bytes_that_were_never_an_envelope_cannot_be_replayed(
 
     assert letter.to_json()["message"] == {"head": "c1", "body": b"b".hex()}
     with pytest.raises(EnvelopeError):
-        await letters.replay(letter.id)
+        await letters.replay(letter.id, ttl=64)
 
 
 async def test_letters_are_forgotten_after_thirty_days(link: Link, letters: DeadLetters) -> None:

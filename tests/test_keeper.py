@@ -213,7 +213,7 @@ async def test_a_quiet_entry_that_is_stale_after_a_replay_changes_nothing(
     trace_id = await colony.quiet(dead=True)
     letters = DeadLetters(colony.link, KEYS)
     (letter,) = await letters.list()
-    assert await letters.replay(letter.id) == trace_id
+    assert await letters.replay(letter.id, ttl=64) == trace_id
 
     trace = await colony.attend(trace_id)
 
@@ -226,7 +226,7 @@ async def test_a_replay_between_look_and_deed_wins(colony: Colony) -> None:
     seen = await colony.traces.get(trace_id)
     letters = DeadLetters(colony.link, KEYS)
     (letter,) = await letters.list()
-    await letters.replay(letter.id)
+    await letters.replay(letter.id, ttl=64)
 
     await colony.keeper._end(seen)
     await colony.keeper._retire(trace_id)

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from colony.access import promptly
+from colony.access.feed import Feed, Gap
 from colony.api.problems import Problem, of_error
 from colony.api.requests import Query, access_of
 from colony.errors import ColonyError
-from colony.feed import Feed, Gap
 from colony.records import HopRecord
 
 COMMENT_S: Final = 15

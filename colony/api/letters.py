@@ -56,5 +56,5 @@ async def drop_letter(request: Request) -> Response:
 async def replay_letter(request: Request) -> Response:
     """Send a letter's envelope again; a repetition sends nothing and answers the same."""
     NoQuery.of(request)
-    trace_id = await promptly(access_of(request).dead_letters.replay(request.path_params["id"]))
+    trace_id = await promptly(access_of(request).replay(request.path_params["id"]))
     return JSONResponse({"trace_id": trace_id}, 202)

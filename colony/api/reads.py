@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from colony.access import promptly
+from colony.access.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
+from colony.access.registry import graph
 from colony.api.requests import Limit, Millisecond, NoQuery, Query, access_of
 from colony.blobs import Blobs
 from colony.errors import BlobUnavailable
-from colony.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
 from colony.paths import ROOT, within
 from colony.records import HopRecord, excerpt
-from colony.registry import graph
 
 
 class RegistryQuery(Query):

@@ -78,7 +78,7 @@ def replay(config: "Config", letter_ids: tuple[str, ...], output: str) -> None:
     from colony.cli.session import ask
 
     async def talk(access: "Access") -> dict[str, "JsonValue"]:
-        return {letter: await access.dead_letters.replay(letter) for letter in letter_ids}
+        return {letter: await access.replay(letter) for letter in letter_ids}
 
     traces = ask(config, talk)
     if output == "json":

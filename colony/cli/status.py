@@ -8,9 +8,9 @@ import click
 from colony.cli.options import asks_colony, formatted
 
 if TYPE_CHECKING:
+    from colony.access.rounds import Round
+    from colony.access.status import Backlog, Status
     from colony.config import Config
-    from colony.rounds import Round
-    from colony.status import Backlog, Status
 
 
 @click.command()

@@ -67,8 +67,8 @@ def headline(trace: "Trace", hops: int) -> str:
 
 def tree_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
     """The hops as a tree, one line each."""
+    from colony.access.hop_tree import chains, hop_trees
     from colony.cli.screen import faint
-    from colony.hop_tree import chains, hop_trees
 
     start = records[0].at if records else 0
     for chain in chains(hop_trees(records)):
@@ -80,8 +80,8 @@ def tree_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
 
 def folded_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
     """The hops as a tree, one line for each chain of them."""
+    from colony.access.hop_tree import chains, hop_trees
     from colony.cli.screen import age, faint
-    from colony.hop_tree import chains, hop_trees
 
     start = records[0].at if records else 0
     for chain in chains(hop_trees(records)):
@@ -104,8 +104,8 @@ def _line(record: "HopRecord", start: int) -> str:
 
 
 async def _show(access: "Access", trace_id: str, output: str) -> None:
+    from colony.access.hop_tree import hop_trees
     from colony.cli.screen import write_json
-    from colony.hop_tree import hop_trees
 
     found = await access.traces.get(trace_id)
     records = await access.traces.log(trace_id)

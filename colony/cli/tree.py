@@ -61,8 +61,8 @@ def validate(root: Path, strict: bool, sinks: tuple[str, ...], output: str) -> N
 )
 def graph(root: Path, sinks: tuple[str, ...], output: str) -> None:
     """Draw a tree as Mermaid or DOT."""
+    from colony.access.registry import graph as as_json
     from colony.cli.screen import write_json
-    from colony.registry import graph as as_json
     from colony.topology.graph import dot, mermaid
     from colony.topology.load import load
     from colony.topology.model import Topology

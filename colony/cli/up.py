@@ -14,8 +14,8 @@ from colony.cli.tree import publishable, sinks
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from colony.access.status import Status
     from colony.config import Config
-    from colony.status import Status
 
 
 @click.command()

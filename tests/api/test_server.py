@@ -148,7 +148,7 @@ async def test_a_server_that_is_away_is_503_and_comes_back(
 async def test_a_server_that_hangs_is_503(
     redis_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("colony.access.PATIENCE_S", 0.3)
+    monkeypatch.setattr("colony.access.client.PATIENCE_S", 0.3)
     with RedisServer.start(redis_binary) as redis:
         async with serving(redis.url) as (_, http):
             assert (await http.get("/colony/graph")).status_code == 200

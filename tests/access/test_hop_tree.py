@@ -1,7 +1,7 @@
 """Hop trees: how the log of a trace is drawn."""
 
+from colony.access.hop_tree import chains, hop_trees
 from colony.envelope import Head
-from colony.hop_tree import chains, hop_trees
 from colony.records import HopRecord
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from colony.access.registry import Registered, registry
+from colony.access.rounds import Round, Rounds
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
-from colony.registry import Registered, registry
-from colony.rounds import Round, Rounds
 from colony.slots import Holder, holders
 
 ROLES: Final = ("router", "worker")

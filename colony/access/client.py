@@ -5,20 +5,20 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from colony.admission import Admission
+from colony.access.admission import Admission
+from colony.access.endings import Endings
+from colony.access.feed import Feed
+from colony.access.message_log import MessageLog
+from colony.access.registry import Registered, registry
+from colony.access.rounds import Round, Rounds
+from colony.access.status import Status, read_status
 from colony.blobs import Blobs
 from colony.dead_letters import DeadLetters
-from colony.endings import Endings
 from colony.errors import RoundNotFound, ServerUnavailable
-from colony.feed import Feed
 from colony.keys import Keys
 from colony.link import Link
-from colony.message_log import MessageLog
 from colony.publication import Publication
-from colony.registry import Registered, registry
-from colony.rounds import Round, Rounds
 from colony.slots import holders
-from colony.status import Status, read_status
 from colony.topology.model import Topology
 from colony.traces import Traces
 
@@ -60,6 +60,11 @@ class Access:
         if turn_id is not None and not found:
             raise RoundNotFound(turn_id=turn_id)
         return found
+
+    async def replay(self, letter_id: str) -> str:
+        """Send a dead letter's envelope again with a whole budget; the trace it travels in."""
+        ttl = (await self.topology()).settings.message_default_ttl
+        return await self.dead_letters.replay(letter_id, ttl=ttl)
 
     async def status(self) -> Status:
         """The colony at this moment."""

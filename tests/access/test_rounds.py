@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from colony.access.rounds import Round, Rounds
 from colony.keys import Keys
 from colony.link import Link
 from colony.operations import parse_operation
-from colony.rounds import Round, Rounds
 from colony.schema import Schema
 from colony.store import StoreTables
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from colony.access import Access
+from colony.access.feed import BUFFER, Feed, Gap
 from colony.body import Body, Entry
 from colony.envelope import Head
-from colony.feed import BUFFER, Feed, Gap
 from colony.records import HopRecord, write_record
 from colony.routing import Leg
 

@@ -25,7 +25,7 @@ MAX_TRACES: Final = 1_000
 # An end is noticed even where its millisecond lies before the last poll's.
 OVERLAP_MS: Final = 2_000
 
-log = get_logger("colony.feed")
+log = get_logger("colony.access.feed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ RETRY_S: Final = 1.0
 # Polls take at most one part in so many of a process's time.
 SHARE: Final = 5
 
-log = get_logger("colony.endings")
+log = get_logger("colony.access.endings")
 
 
 class Endings:
