@@ -5,7 +5,7 @@ handlers come to an end. After a change of server or slot it is abandoned: someb
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from typing import Final
 from redis.exceptions import ResponseError
 
 from colony.desk import Desk, bury, settle
-from colony.envelope import new_id
 from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
+from colony.hand import Hand
 from colony.inbox import Inbox, Read
 from colony.log import Outage, get_logger
 from colony.slots import Slots
@@ -53,14 +53,8 @@ class Consumer:
         self.slots = slots
         self.pace = pace
         self.traces = Traces(streams.link, streams.keys)
-        self._in_hand: dict[Delivery, asyncio.Task[None] | None] = {}
-        self._load: Counter[str] = Counter()
-        self._again: deque[Delivery] = deque()
-        self._attempts: dict[Delivery, str] = {}
-        self._asking = 0
-        self._let_go_meanwhile: set[Read] = set()
+        self._hand = Hand()
         self._decided: asyncio.Queue[Step] = asyncio.Queue()
-        self._eased = asyncio.Event()
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         # What this consumer's name holds, from an earlier process or a reply that was lost, and
@@ -88,14 +82,13 @@ class Consumer:
                 for helper in helpers:
                     helper.cancel()
         finally:
-            for task in self._in_hand.values():
-                if task is not None:
-                    task.cancel()
+            for delivery in self._hand:
+                self._hand.drop(delivery)
 
     def stop(self) -> None:
         """Read nothing more; `run` returns when what is in hand is finished or handed back."""
         self._stopping.set()
-        self._eased.set()
+        self._hand.wake()
 
     def changed(self) -> None:
         """What the process tells of itself is another thing now: tell it without delay."""
@@ -108,7 +101,7 @@ class Consumer:
             try:
                 if self._behind:
                     await self._take_up()
-                elif self._again:
+                elif self._hand.any_aside:
                     await self._handle_alone()
                 elif self._more_to_reclaim:
                     await self._reclaim()
@@ -129,7 +122,7 @@ class Consumer:
         rooms = {source: self._room(source) for source in sources}
         ready = [source for source, room in rooms.items() if room > 0]
         if not ready:
-            await self._ease(RETRY_S)
+            await self._hand.ease(RETRY_S)
             return []
         # A source that is full now may have room in a moment: do not sleep over it.
         block_ms = self.pace.block_ms if len(ready) == len(sources) else BUSY_MS
@@ -142,59 +135,47 @@ class Consumer:
             await self._take_again(self.inbox.history(source))
 
     async def _take_again(self, asked: Awaitable[list[Read]]) -> int:
-        """Take what was delivered before, and return how much there was.
-
-        What was let go while the answer was on its way is settled, or will be found again: it must
-        not be handled once more.
-        """
-        self._asking += 1
-        try:
+        """Take what was delivered before, and return how much there was."""
+        with self._hand.let_go_meanwhile() as let_go:
             found = await asked
-            await self._take([read for read in found if read not in self._let_go_meanwhile])
+            await self._take([read for read in found if read not in let_go])
             return len(found)
-        finally:
-            self._asking -= 1
-            if not self._asking:
-                self._let_go_meanwhile.clear()
 
     async def _take(self, found: Iterable[Read]) -> None:
         for read in found:
             if isinstance(read, Broken):
                 log.error("envelope_invalid", source=read.source, detail=read.detail)
                 await self.streams.bury(read, target=self.desk.owner(read.source))
-            elif read not in self._in_hand:
-                self._load[read.source] += 1
-                self._in_hand[read] = None
-                if read.redelivered or self._stopping.is_set():
-                    self._again.append(read)
-                else:
-                    self._in_hand[read] = asyncio.create_task(self._handle(read))
+            elif read not in self._hand:
+                self._hand.take(read)
+                if not read.redelivered and not self._stopping.is_set():
+                    self._hand.start(read, self._handle(read))
 
     async def _reclaim(self) -> None:
         self._more_to_reclaim = False
         for source in self.desk.sources():
             # One after the other they may take long: others are to have some of them.
-            room = 0 if self._again else min(MAX_BATCH, self._room(source))
+            room = 0 if self._hand.any_aside else min(MAX_BATCH, self._room(source))
             if room > 0:
                 idle_ms = self.pace.claim_idle_ms
                 asked = self.inbox.reclaim(source, idle_ms=idle_ms, count=room)
                 self._more_to_reclaim |= await self._take_again(asked) == room
 
     def _room(self, source: str) -> int:
-        return self.desk.capacity(source) - self._load[source]
+        return self.desk.capacity(source) - self._hand.load(source)
 
     # Handling
 
     async def _handle_alone(self) -> None:
         # Whoever held it before may have crashed over it. Alone in the process, it cannot take
         # neighbours along, and a crash names its cause.
-        if len(self._in_hand) > len(self._again):
-            await self._ease(RETRY_S)
+        if self._hand.handling:
+            await self._hand.ease(RETRY_S)
             return
-        delivery = self._again.popleft()
-        task = self._in_hand[delivery] = asyncio.create_task(self._handle(delivery))
-        while self._in_hand.get(delivery) is task and not self._stopping.is_set():
-            await self._ease(RETRY_S)
+        delivery = self._hand.next_aside()
+        self._hand.start(delivery, self._handle(delivery))
+        while self._hand.handling and not self._stopping.is_set():
+            await self._hand.ease(RETRY_S)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Decide what comes of a delivery, and leave it to be committed."""
@@ -212,14 +193,13 @@ class Consumer:
                 return
             except (CellError, ResponseError) as error:
                 log.warning("left_pending", source=delivery.source, detail=str(error))
-                self._release(delivery)
+                self._hand.let_go(delivery)
                 return
 
     async def _decide(self, delivery: Delivery) -> Step:
         if not delivery.redelivered:
             return await settle(self.desk, delivery)
-        # One token however often the server has to be asked: only handles count.
-        token = self._attempts.setdefault(delivery, new_id())
+        token = self._hand.attempt(delivery)
         head, server = delivery.head, delivery.server
         try:
             attempts = await self.traces.attempt(head.trace_id, head.id, token=token, server=server)
@@ -244,7 +224,7 @@ class Consumer:
     async def _commit(self, batch: Sequence[Step]) -> None:
         delay = 0.1
         # What was abandoned while the server was away is somebody else's.
-        while steps := [step for step in batch if step.delivery in self._in_hand]:
+        while steps := [step for step in batch if step.delivery in self._hand]:
             try:
                 outcomes = await self.streams.commit(steps)
             except ServerChanged as error:
@@ -261,7 +241,7 @@ class Consumer:
                     if not outcome.settled:
                         # Left pending: handled again, the blob is written anew or gone for good.
                         log.warning("blob_lost", trace=step.delivery.head.trace_id)
-                    self._release(step.delivery)
+                    self._hand.let_go(step.delivery)
                 return
 
     async def _commit_singly(self, steps: Sequence[Step], error: Exception) -> None:
@@ -272,64 +252,45 @@ class Consumer:
         delivery = steps[0].delivery
         # Left pending: it is delivered again, and dead-lettered if it stays like this.
         log.error("commit_refused", source=delivery.source, detail=str(error))
-        self._release(delivery)
+        self._hand.let_go(delivery)
 
     # Holding
 
     async def _renew(self) -> None:
         if not await self.slots.lease(self.desk.about()):
-            self._let_go(self._in_hand, "the slot had another holder")
+            self._give_up(self._hand, "the slot had another holder")
             self.inbox.consumer = self.slots.consumer
             return
         by_source: dict[tuple[str, str], list[Delivery]] = {}
-        for delivery in self._in_hand:
+        for delivery in self._hand:
             by_source.setdefault((delivery.source, delivery.server), []).append(delivery)
         for (source, server), deliveries in by_source.items():
             entries = [delivery.entry for delivery in deliveries]
             held = await self.slots.renew(source, entries, server=server)
             for delivery in deliveries:
                 if delivery.entry not in held:
-                    self._drop(delivery)
-
-    def _release(self, delivery: Delivery) -> None:
-        if delivery in self._in_hand:
-            del self._in_hand[delivery]
-            self._attempts.pop(delivery, None)
-            if self._asking:
-                self._let_go_meanwhile.add(delivery)
-            self._load[delivery.source] -= 1
-            self._eased.set()
-
-    def _drop(self, delivery: Delivery) -> None:
-        task = self._in_hand.get(delivery)
-        if task is not None:
-            task.cancel()
-        if delivery in self._again:
-            self._again.remove(delivery)
-        self._release(delivery)
+                    self._hand.drop(delivery)
 
     def _abandon(self, error: ServerChanged) -> None:
         server = error.facts["expected"]
-        self._let_go([d for d in self._in_hand if d.server == server], str(error))
+        self._give_up([d for d in self._hand if d.server == server], str(error))
 
-    def _let_go(self, deliveries: Iterable[Delivery], why: str) -> None:
+    def _give_up(self, deliveries: Iterable[Delivery], why: str) -> None:
         given_up = list(deliveries)
         log.warning("abandoned", count=len(given_up), detail=why)
         for delivery in given_up:
-            self._drop(delivery)
+            self._hand.drop(delivery)
         self._behind = True
 
     async def _drain(self) -> None:
         deadline = asyncio.get_running_loop().time() + self.pace.drain_ms / 1000
-        while len(self._in_hand) > len(self._again):
+        while self._hand.handling:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            await self._ease(left)
-        held = {delivery: self._attempts.get(delivery, "") for delivery in self._in_hand}
-        tasks = [task for task in self._in_hand.values() if task is not None]
-        for delivery in held:
-            self._drop(delivery)
+            await self._hand.ease(left)
+        held = {delivery: self._hand.attempt(delivery) for delivery in self._hand}
+        tasks = [task for delivery in held if (task := self._hand.drop(delivery))]
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_S)
         for delivery, attempt in held.items():
@@ -355,11 +316,6 @@ class Consumer:
                 Outage.report(log, error)
             except ResponseError as error:
                 log.error("refused", detail=str(error))
-
-    async def _ease(self, seconds: float) -> None:
-        """Wait until something that was in hand no longer is, or a stop is asked for."""
-        self._eased.clear()
-        await self._wait_for(self._eased, seconds)
 
     @staticmethod
     async def _wait_for(event: asyncio.Event, seconds: float) -> None:
