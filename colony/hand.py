@@ -73,9 +73,10 @@ class Hand:
 
     def let_go(self, delivery: Delivery) -> None:
         """Hold a delivery no longer; nothing is done to a task that handles it."""
-        if self._held.pop(delivery, None) is None:
+        held = self._held.pop(delivery, None)
+        if held is None:
             return
-        with suppress(ValueError):
+        if held.task is None:
             self._aside.remove(delivery)
         self._load[delivery.source] -= 1
         if self._asking:
