@@ -20,6 +20,9 @@ ENTRY_POINTS = "colony.cells"
 # How many envelopes of a cell a process holds at once where handling one takes next to no time.
 QUICK = 64
 
+# How much later than a cell's own timeout its handle is given up.
+TIMEOUT_MARGIN_MS = 5_000
+
 
 class Tables(Protocol):
     """The tables of one store cell, as the handler of one envelope sees them.
@@ -87,6 +90,8 @@ class Cell:
         model_config = ConfigDict(frozen=True, extra="forbid")
 
     default_concurrency: ClassVar[int] = 4
+    # The least that one handle is given where neither tree nor cell says more, in milliseconds.
+    default_message_timeout_ms: ClassVar[int] = 0
     # What a model is told when the tree's contract declares no tool.
     default_tool: ClassVar[ToolDeclaration | None] = None
 
@@ -102,6 +107,16 @@ class Cell:
     def max_concurrency(self) -> int:
         """How many envelopes this cell handles at once in one process."""
         return int(getattr(self.params, "max_concurrency", self.default_concurrency))
+
+    def message_timeout_ms(self, written: int | None, default: int) -> int:
+        """How long one handle may take, in milliseconds: as written for the cell, or the default.
+
+        It is always above what the cell gives its own work, whose end is an answer and not a
+        dead letter.
+        """
+        own = int(getattr(self.params, "external_timeout_ms", 0))
+        least = own + TIMEOUT_MARGIN_MS if own else 0
+        return max(written or max(default, self.default_message_timeout_ms), least)
 
     @property
     def prefetch(self) -> int:

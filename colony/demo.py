@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -20,13 +21,14 @@ from colony.roles import Router, Worker
 from colony.serving import Service
 from colony.topology.load import load
 from colony.topology.model import TopologySpec
-from colony.traces import Trace
+from colony.traces import Trace, error_of
 from colony.trees import shipped
 
 QUESTION: Final = (
     "How did the Fresnel lens change lighthouses, and what was the sun valve of Gustaf Dalén for?"
 )
 TREE: Final = "research-settle"
+OPENAI: Final = "https://api.openai.com/v1"
 ENTRY: Final = "/prep"
 NAME: Final = "demo"
 PATIENCE_S: Final = 300.0
@@ -36,7 +38,8 @@ PATIENCE_S: Final = 300.0
 class Answered:
     """A question with what came of it. `trace` has not ended where patience ran out.
 
-    `rounds` counts how often the model went on with the results of its tools.
+    `rounds` counts how often the model went on with the results of its tools. `error` tells why the
+    texts are no answer, where they are none.
     """
 
     question: str
@@ -45,12 +48,16 @@ class Answered:
     records: Sequence[HopRecord]
     rounds: int
     seconds: float
+    model: str
+    error: str | None
 
     def to_json(self) -> dict[str, JsonValue]:
         """The answer as a JSON object, without its hops."""
         return {
             "question": self.question,
             "answer": "\n\n".join(self.texts),
+            "error": self.error,
+            "model": self.model,
             "trace_id": self.trace.id,
             "cause": self.trace.cause,
             "rounds": self.rounds,
@@ -68,6 +75,17 @@ def environment_of(variables: Mapping[str, str], corpus: Path | None) -> dict[st
     if corpus is not None:
         found["COLONY_CORPUS"] = str(corpus.resolve())
     return found
+
+
+def model_of(environment: Mapping[str, str]) -> str:
+    """The model that the research tree asks with these variables, and where it is."""
+    provider = environment.get("COLONY_PROVIDER") or "extractive"
+    if provider != "openai":
+        return provider
+    parts = urlsplit(environment.get("COLONY_BASE_URL") or OPENAI)
+    # Without a user and password that the address may hold.
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return f"{environment.get('COLONY_MODEL') or 'no model named'} at {place}"
 
 
 def demonstrate(question: str, environment: Mapping[str, str]) -> Answered:
@@ -91,27 +109,30 @@ async def _ask(
         await access.publication.publish(spec)
         serving = [asyncio.create_task(role.serve()) for role in roles]
         try:
-            return await _answer(access, question)
+            return await _answer(access, question, model_of(environment))
         finally:
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _answer(access: Access, question: str) -> Answered:
+async def _answer(access: Access, question: str, model: str) -> Answered:
     begun = time.monotonic()
     body = Body.of(Entry.say("user", question))
     trace_id = (await access.admission.admit(ENTRY, body)).trace_id
     await access.endings.wait(trace_id, PATIENCE_S)
     seconds = time.monotonic() - begun
     records = await access.traces.log(trace_id)
+    outputs = await access.traces.outputs(trace_id)
     return Answered(
         question=question,
-        texts=tuple(_texts(await access.traces.outputs(trace_id))),
+        texts=tuple(_texts(outputs)),
         trace=await access.traces.get(trace_id),
         records=records,
         rounds=sum(record.head.hop.get("route") == "fire" for record in records),
         seconds=seconds,
+        model=model,
+        error=next(filter(None, map(error_of, outputs)), None),
     )
 
 

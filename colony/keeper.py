@@ -171,8 +171,9 @@ class Keeper:
 
     async def _attend_entry(self, entry: bytes, fields: list[bytes] | None) -> None:
         # Attending twice is harmless, so the entry is settled after the deed.
-        if fields:
-            trace_id = fields[1].decode()
+        if fields and len(fields) > 1:
+            # What is no trace id names no trace, and is settled like one that is gone.
+            trace_id = fields[1].decode(errors="replace")
             try:
                 await self.attend(trace_id)
             except (ColonyError, ResponseError) as error:
@@ -217,7 +218,8 @@ def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
             "dead_message_id": trace.dead_message_id,
         }
     return Head(
-        id=derived_id(trace.id, revival),
+        # Not of trace and number alone: that is an emission of the first envelope.
+        id=derived_id(trace.id, "quiet", revival),
         trace_id=trace.id,
         target=None,
         sender=QUIET,

@@ -64,7 +64,8 @@ class HopRecord:
 def write_record(leg: Leg, body: JsonValue) -> bytes:
     """The hop record of a leg, as the log keeps it."""
     condition = leg.edge.spec.condition if leg.edge else None
-    return pack([leg.head.model_dump(mode="json", exclude_defaults=True), condition, body])
+    # Not by leaving out defaults: that of `created_at` is the clock.
+    return pack([leg.head.model_dump(mode="json", exclude_none=True), condition, body])
 
 
 def read_record(entry: bytes, data: bytes) -> HopRecord:

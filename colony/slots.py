@@ -93,10 +93,15 @@ async def holders(link: Link, keys: Keys, role: str) -> list[Holder]:
     seconds, micros = await link.command("TIME")
     now = int(seconds) * 1000 + int(micros) // 1000
     found = [_holder(role, n, lease) for n, lease in zip(leases[::2], leases[1::2], strict=True)]
-    return sorted((h for h in found if h.until > now), key=lambda holder: holder.slot)
+    living = (holder for holder in found if holder is not None and holder.until > now)
+    return sorted(living, key=lambda holder: holder.slot)
 
 
-def _holder(role: str, slot: bytes, lease: bytes) -> Holder:
-    _, until, about = lease.split(b" ", 2)
-    told: dict[str, Any] = json.loads(about)
-    return Holder(role, int(slot), int(until), told)
+def _holder(role: str, slot: bytes, lease: bytes) -> Holder | None:
+    """The holder that a lease tells of; None where somebody else wrote it."""
+    try:
+        _, until, about = lease.split(b" ", 2)
+        told: dict[str, Any] = json.loads(about)
+        return Holder(role, int(slot), int(until), told)
+    except ValueError:
+        return None

@@ -241,6 +241,18 @@ def read_output(data: bytes) -> dict[str, JsonValue]:
     return output  # type: ignore[no-any-return]
 
 
+def error_of(output: Mapping[str, JsonValue]) -> str | None:
+    """Why an output is no answer: the code in its hop, and what `meta.error` of its body tells."""
+    hop, body = output.get("hop"), output.get("body")
+    code = hop.get("error_code") if isinstance(hop, dict) else None
+    meta = body.get("meta") if isinstance(body, dict) else None
+    error = meta.get("error") if isinstance(meta, dict) else None
+    detail = error.get("detail") if isinstance(error, dict) else None
+    if code is None:
+        return None
+    return f"{code}: {detail}" if detail else str(code)
+
+
 def _read(trace_id: str, fields: Mapping[bytes, bytes]) -> Trace:
     def text(name: bytes) -> str | None:
         return fields[name].decode() if fields.get(name) else None

@@ -17,7 +17,7 @@ from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.log import get_logger
 from colony.publication import Publication
-from colony.routing import answer
+from colony.routing import COLONY, answer
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
 from colony.workshop import Hosted, Workshop
@@ -96,12 +96,15 @@ class WorkerDesk:
             if time.monotonic() - asked_at > FRESH_S:
                 await self._ask(delivery)
             handling = asyncio.ensure_future(hosted.cell.handle(envelope, host))
-            return await self._in_time(handling, hosted.spec.path)
+            return await self._in_time(handling, hosted)
 
     async def _in_time(
-        self, handling: asyncio.Future[Sequence[Emission]], path: str
+        self, handling: asyncio.Future[Sequence[Emission]], hosted: Hosted
     ) -> Sequence[Emission]:
-        timeout_ms = self.publication.current.message_timeout_ms(path)
+        timeout_ms = hosted.cell.message_timeout_ms(
+            hosted.spec.cell.message_timeout,
+            self.publication.current.settings.message_timeout_default_ms,
+        )
         try:
             done, _ = await asyncio.wait([handling], timeout=timeout_ms / 1000)
         finally:
@@ -110,7 +113,7 @@ class WorkerDesk:
                 handling.cancel()
                 handling.add_done_callback(_forget)
         if not done:
-            raise MessageTimeout(path=path, timeout_ms=timeout_ms)
+            raise MessageTimeout(path=hosted.spec.path, timeout_ms=timeout_ms)
         return handling.result()
 
     async def _ask(self, delivery: Delivery) -> None:
@@ -160,7 +163,11 @@ def _forget(handling: asyncio.Future[Sequence[Emission]]) -> None:
 
 
 def _address(envelope: Envelope, emission: Emission, path: str, index: int) -> Head:
-    """The head of an emission: it has no target until edges give it one."""
+    """The head of an emission: it has no target until edges give it one.
+
+    What a cell makes of colony's own reply is never replied to in turn, or two cells that refuse
+    each other's envelopes would go on until the ttl is spent.
+    """
     return Head(
         id=derived_id(envelope.id, index),
         trace_id=envelope.trace_id,
@@ -168,7 +175,7 @@ def _address(envelope: Envelope, emission: Emission, path: str, index: int) -> H
         ttl=envelope.ttl,
         parent_message_id=envelope.id,
         sender=path,
-        reply_to=path,
+        reply_to=None if envelope.sender == COLONY else path,
         context=envelope.context,
         hop=emission.hop,
         session=envelope.session,

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,8 @@ class Workshop:
         """Start the cells that are new or changed, and stop those that are gone or changed, each
         as soon as it has handled what it has in hand.
 
-        A cell that cannot be started is not hosted; one error is logged for it.
+        A cell that cannot be started is not hosted; one error is logged for it. Where no cell is to
+        run here, a warning is.
         """
         wanted = {path: spec for path, spec in topology.cells.items() if self._hosts(path)}
         for path, hosted in list(self.cells.items()):
@@ -81,9 +82,14 @@ class Workshop:
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
         self.failed.clear()
+        if topology.cells and not wanted:
+            log.warning("no_cell_matches", cells=self._patterns, version=topology.version)
         for path, spec in wanted.items():
             if path not in self.cells:
                 await self._start(spec, topology)
+            else:
+                # Which tools are in reach depends on edges and on other cells.
+                self._retool(self.cells[path], topology)
 
     async def close(self) -> None:
         """Stop every cell, whatever it still does, and remove what was laid out."""
@@ -119,11 +125,27 @@ class Workshop:
             )
             await cell.start(host)
         except Exception as error:  # A module of the user's may raise anything when it is imported.
-            self.failed[path] = f"{type(error).__name__}: {error}"
-            log.error("cell_not_hosted", cell=path, detail=str(error))
+            detail = f"{error}{self._hint(error)}"
+            self.failed[path] = f"{type(error).__name__}: {detail}"
+            log.error("cell_not_hosted", cell=path, detail=detail)
             return
         gate = asyncio.Semaphore(cell.max_concurrency)
         self.cells[path] = Hosted(cell, spec, published, directory, tools, gate)
+
+    def _retool(self, hosted: Hosted, topology: Topology) -> None:
+        path = hosted.spec.path
+        try:
+            tools = tools_within_reach(topology, path)
+        except Exception as error:  # The module of a tool may raise anything when it is imported.
+            log.error("tools_unknown", cell=path, detail=str(error))
+            return
+        self.cells[path] = replace(hosted, tools=tools)
+
+    def _hint(self, error: BaseException) -> str:
+        missing = any(isinstance(e, ModuleNotFoundError) for e in (error, error.__cause__))
+        if self._root is not None or not missing:
+            return ""
+        return "; a module of the tree's own is found with `--root`, which names the tree here"
 
     @cached_property
     def _laid_out(self) -> Path:

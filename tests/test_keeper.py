@@ -168,7 +168,7 @@ async def test_the_envelope_of_a_revival_has_an_id_of_its_number(colony: Colony)
     (hop,) = await colony.traces.log(trace_id)
 
     (edge,) = colony.publication.current.edges_from(QUIET)
-    assert hop.head.id == derived_id(derived_id(trace_id, 1), edge.digest)
+    assert hop.head.id == derived_id(derived_id(trace_id, "quiet", 1), edge.digest)
 
 
 async def test_a_trace_that_the_lane_does_not_match_ends_without_a_line(
@@ -380,3 +380,14 @@ async def test_one_trace_that_cannot_be_attended_to_does_not_keep_others_waiting
     assert any("quiet_unattended" in line and "bad" in line for line in caplog.messages)
     with pytest.raises(ResponseError):
         await colony.keeper.attend("bad")
+
+
+async def test_an_entry_that_names_no_trace_is_settled(colony: Colony, redis_url: str) -> None:
+    for name in (b"\xff", b"never-born"):
+        await colony.link.command("XADD", KEYS.quiet(), "*", "trace", name)
+
+    async def settled() -> bool:
+        return int(await colony.link.command("XLEN", KEYS.quiet())) == 0
+
+    async with running(colony, redis_url):
+        await until(settled)

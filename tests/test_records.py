@@ -34,6 +34,14 @@ def test_a_record_reads_as_it_was_written() -> None:
     assert record.body == {"some": "body"}
 
 
+def test_a_record_keeps_a_head_made_in_this_very_millisecond() -> None:
+    heads = [Head(id=str(n), trace_id="trace", target="/b", ttl=5) for n in range(2_000)]
+
+    read = [read_record(b"1-0", write_record(Leg(head, None), None)).head for head in heads]
+
+    assert read == heads
+
+
 def test_a_record_of_a_birth_has_no_edge() -> None:
     record = read_record(b"1-0", write_record(Leg(HEAD, None), None))
 

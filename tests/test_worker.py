@@ -487,3 +487,22 @@ async def test_a_ttl_death_is_one_line_that_names_what_is_needed(
         assert word in line
     trace = await harness.trace(trace_id)
     assert (trace.state, trace.cause, trace.reason) == ("ended", "failed", "ttl_expired")
+
+
+async def test_two_cells_that_refuse_each_other_do_not_go_on_until_the_ttl_is_spent(
+    start: Start, acts: Acts
+) -> None:
+    async def answer(envelope: Envelope, host: Host) -> list[Emission]:
+        return [Emission.say("again")]
+
+    acts["answer"] = answer
+    picky = probe("/picky", contract=contract(needs="never"), act="answer")
+    colony = await start(
+        probe("/talker", act="answer"), picky, edge("/talker", "/picky"), edge("/picky", "/talker")
+    )
+
+    await colony.send("/talker", HELLO)
+    await colony.finish()
+
+    codes = [letter.code for letter in await colony.letters()]
+    assert codes == ["consumes_violation"] * 2

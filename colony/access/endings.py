@@ -5,7 +5,6 @@ connection.
 """
 
 import asyncio
-import time
 from typing import Final
 
 from colony.errors import ServerUnavailable
@@ -15,8 +14,9 @@ from colony.log import Outage, get_logger
 
 POLL_S: Final = 0.02
 RETRY_S: Final = 1.0
-# Polls take at most one part in so many of a process's time.
-SHARE: Final = 5
+# About five times what asking for one takes, so that polls leave a process most of its time. Not
+# measured: a loop that was blocked meanwhile would make a poll seem long.
+PER_TRACE_S: Final = 0.0002
 
 log = get_logger("colony.access.endings")
 
@@ -56,14 +56,13 @@ class Endings:
 
     async def _poll(self) -> None:
         while self._waiting:
-            begun = time.monotonic()
-            pause_s = POLL_S
+            pause_s = max(POLL_S, PER_TRACE_S * len(self._waiting))
             try:
                 await self._ask(list(self._waiting))
             except ServerUnavailable as error:
                 Outage.report(log, error)
                 pause_s = RETRY_S
-            await asyncio.sleep(max(pause_s, SHARE * (time.monotonic() - begun)))
+            await asyncio.sleep(pause_s)
 
     async def _ask(self, trace_ids: list[str]) -> None:
         states = await asyncio.gather(

@@ -31,21 +31,30 @@ def demo(question: str | None, corpus: Path | None, output: str) -> None:
     """
     from colony import log
     from colony.cli.screen import faint, write_json
-    from colony.demo import QUESTION, demonstrate, environment_of
+    from colony.demo import QUESTION, demonstrate, environment_of, model_of
 
     log.configure("error")
     # So that what was started is removed then, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    asked = question or QUESTION
+    asked = QUESTION if question is None else question
+    if not asked.strip():
+        raise click.UsageError("the question is empty")
     environment = environment_of(os.environ, corpus)
     if output != "json":
+        model = model_of(environment)
+        quoting = "extractive, which only quotes; README.md tells how to name a real one"
+        click.echo(faint(f"model: {quoting if model == 'extractive' else model}"))
         click.echo(faint(f"asking: {asked}\n"))
     answered = demonstrate(asked, environment)
     if output == "json":
         write_json(answered.to_json())
     else:
         _write(answered)
-    if answered.trace.cause != "completed" or not answered.texts:
+    if answered.error is not None and output != "json":
+        complain(*answered.error.split(": ", 1)) if ": " in answered.error else complain(
+            answered.error, "there is no answer"
+        )
+    if answered.trace.cause != "completed" or not answered.texts or answered.error is not None:
         raise click.exceptions.Exit(NOT_AS_HOPED)
 
 

@@ -67,6 +67,14 @@ def comparisons(tree: Node) -> Mapping[Key, Literals]:
     return found
 
 
+def exclusions(tree: Node) -> Mapping[Key, Literals]:
+    """By key, the literals it must not equal: by `!=`, or by a comparison that is negated."""
+    found: dict[Key, dict[str, JsonValue]] = {}
+    for key, literals in _excluded(tree, False):
+        found.setdefault(key, {}).update((repr(value), value) for value in literals)
+    return {key: tuple(values.values()) for key, values in found.items()}
+
+
 def upper_bounds(tree: Node) -> Mapping[Key, int]:
     """For a key that must be below an integer for the expression to be true: that integer.
 
@@ -191,6 +199,18 @@ def _alternatives(node: Node) -> tuple[Key, Literals] | None:
         if key is not None and literals is not None:
             return key, literals
     return None
+
+
+def _excluded(node: Node, negated: bool) -> Iterator[tuple[Key, Literals]]:
+    if node.data == "unary" and inner(node).data == "unary_not":
+        negated = not negated
+    operator, _, _ = _relation(node)
+    against = {"relation_eq": negated, "relation_in": negated, "relation_ne": not negated}
+    if against.get(operator, False):
+        yield from _held_against(node)
+        return
+    for child in trees(node):
+        yield from _excluded(child, negated)
 
 
 def _held_against(node: Node) -> Iterator[tuple[Key, Literals]]:

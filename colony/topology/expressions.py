@@ -92,6 +92,11 @@ class Expression:
         return analysis.comparisons(self._tree)
 
     @cached_property
+    def exclusions(self) -> Mapping[Key, Literals]:
+        """By key, the literals that a negation or `!=` keeps out."""
+        return analysis.exclusions(self._tree)
+
+    @cached_property
     def upper_bounds(self) -> Mapping[Key, int]:
         """By key, the integer below which it must be for the expression to be true."""
         return analysis.upper_bounds(self._tree)

@@ -6,11 +6,13 @@ from colony.topology.lint_edges import lint_edges
 from colony.topology.lint_lanes import lint_lanes
 from colony.topology.lint_loops import lint_loops
 from colony.topology.lint_origins import lint_origins
+from colony.topology.lint_overlap import lint_overlap
 
 
 def lint(draft: Draft, findings: Findings) -> None:
     """Add a warning for each thing that validation cannot refuse and a run would trip over."""
     lint_edges(draft, findings)
     lint_lanes(draft, findings)
+    lint_overlap(draft, findings)
     lint_origins(draft, findings)
     lint_loops(draft, findings)

@@ -439,3 +439,51 @@ def test_every_lint_is_a_warning(tree: Tree) -> None:
     )
 
     assert {f.severity for f in tree.findings()} == {"warning"}
+
+
+class TestOverlaps:
+    REST = "has(hop.tool) && !(hop.tool in ['x'])"
+
+    def test_a_catch_all_that_takes_what_another_edge_names_is_a_finding(self, tree: Tree) -> None:
+        sender(
+            tree,
+            emitting(tool={"type": "string"}),
+            edge("./a", "./b", "hop.tool == 'x'"),
+            edge("./a", "./b", "has(hop.tool) && hop.tool == 'y'", set_hop={"n": "1"}),
+            edge("./a", "./c", self.REST),
+        )
+
+        assert lints(tree) == [(f"{EDGES}[3].condition", "lane_overlap")]
+        said = sentence(tree, "lane_overlap")
+        assert all(part in said for part in ("/a", "hop.tool 'y'", "/b", "/c"))
+
+    @pytest.mark.parametrize(
+        "conditions",
+        [
+            # The catch-all excludes all that its siblings take, in each way of saying so.
+            ["hop.tool == 'x'", "hop.tool == 'y'", "!(hop.tool in ['x', 'y'])"],
+            ["hop.tool == 'x'", "hop.tool == 'y'", "hop.tool != 'x' && hop.tool != 'y'"],
+            ["hop.tool == 'x'", "hop.tool == 'y'", "!(hop.tool == 'x' || hop.tool == 'y')"],
+            # Nothing is excluded by name: a fan-out.
+            ["hop.tool == 'x'", "hop.tool in ['x', 'y']", "hop.tool != 'z'"],
+            ["hop.tool == 'x'", "has(hop.tool)"],
+            # Another key keeps the two apart.
+            ["hop.tool == 'x'", "hop.tool == 'y' && hop.k", "!(hop.tool in ['x']) && !hop.k"],
+        ],
+    )
+    def test_edges_that_agree_are_none(self, tree: Tree, conditions: list[str]) -> None:
+        declared = emitting(tool={"type": "string"}, k={"type": "boolean"})
+        sender(tree, declared, *(edge("./a", "./b", condition) for condition in conditions))
+
+        assert "lane_overlap" not in [code for _, code in lints(tree)]
+
+    def test_a_value_that_its_sender_never_emits_is_none(self, tree: Tree) -> None:
+        sender(
+            tree,
+            emitting(tool=["x", "z"]),
+            edge("./a", "./b", "hop.tool in ['x']"),
+            edge("./a", "./b", "hop.tool == 'y'"),
+            edge("./a", "./c", self.REST),
+        )
+
+        assert lints(tree) == []

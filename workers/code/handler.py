@@ -75,7 +75,7 @@ def load(name: str) -> Function:
     try:
         found = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise TopologyError(detail=f"handler {name!r} cannot be imported: {error}") from None
+        raise TopologyError(detail=f"handler {name!r} cannot be imported: {error}") from error
     if not callable(found):
         raise TopologyError(detail=f"handler {name!r} is not a function")
     return cast(Function, found)

@@ -8,7 +8,8 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, SecretStr, model_validator
 
@@ -16,6 +17,7 @@ from colony.body import Body, Frozen
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import BodyError
+from colony.redaction import REDACTED
 from colony.topology.model import ToolDeclaration
 from workers.llm import overrides, system_state
 from workers.llm.provider import Answer, Failure, Generation, Provider, Reply, Request, Tool
@@ -37,6 +39,8 @@ class Told(Frozen):
 
 class Llm(Cell):
     """Ask a model and emit what it adds to the thread."""
+
+    default_message_timeout_ms: ClassVar[int] = 1_200_000
 
     class Params(Generation):
         """Which model, where, and what it may be told. An empty key sends none."""
@@ -98,7 +102,7 @@ class Llm(Cell):
                 return []
             told = request if isinstance(request, Failure) else await self._ask(request)
             if isinstance(told, Failure):
-                return [self._failed(envelope, told)]
+                return [self._failed(envelope, self._without_key(told), host)]
             # Where two hosts handled the envelope, both go on with the answer of the first.
             recorded = await host.record(JOURNAL, told.model_dump_json().encode())
         return [self._said(Told.model_validate_json(recorded))]
@@ -170,7 +174,13 @@ class Llm(Cell):
         }
         return Emission(hop=hop, body=_body(to_entries(answer), meta))
 
-    def _failed(self, envelope: Envelope, failure: Failure) -> Emission:
+    def _without_key(self, failure: Failure) -> Failure:
+        # Some servers repeat the key that they refuse.
+        key = self.params.api_key.get_secret_value()
+        return replace(failure, detail=failure.detail.replace(key, REDACTED)) if key else failure
+
+    def _failed(self, envelope: Envelope, failure: Failure, host: Host) -> Emission:
+        host.log.warning("model_failed", **failure.to_json())
         meta: dict[str, JsonValue] = {
             "provider": self.params.provider,
             "model": self.params.model,

@@ -1,6 +1,7 @@
 """Drain: whatever cannot go on is kept among the errors, and the user is told.
 
 A loop that falls silent is worse than one that fails, so everything that ends here has an answer.
+What a provider said of an error is kept with it and goes along as `meta.error`, beside the text.
 """
 
 import json
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, JsonValue
 
-from colony.body import Entry
+from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope, derived_id
 from workers.toolloop import requests
 from workers.toolloop.params import HandlerParams
@@ -51,7 +52,10 @@ def drain(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]
     }
     return [
         requests.insert(own.table, row, route="store", call_id=f"drain-{row_id[:8]}"),
-        Emission.say(_answer(envelope, kind, own), route="answer", error_code=kind),
+        Emission(
+            hop={"route": "answer", "error_code": kind},
+            body=_body(_answer(envelope, kind, own), _error(envelope)),
+        ),
     ]
 
 
@@ -63,7 +67,21 @@ def _kind(envelope: Envelope) -> str:
 
 def _payload(envelope: Envelope) -> str:
     entries: list[JsonValue] = [entry.to_json() for entry in envelope.body.entries]
-    return json.dumps(entries, ensure_ascii=False)[:PAYLOAD_CHARACTERS]
+    error = _error(envelope)
+    kept: JsonValue = entries if error is None else [{"error": error}, *entries]
+    return json.dumps(kept, ensure_ascii=False)[:PAYLOAD_CHARACTERS]
+
+
+def _error(envelope: Envelope) -> JsonValue:
+    meta = envelope.body.__pydantic_extra__.get("meta")
+    return meta.get("error") if isinstance(meta, dict) else None
+
+
+def _body(text: str, error: JsonValue) -> Body:
+    entry = Entry.say("assistant", text)
+    if error is None:
+        return Body.of(entry)
+    return Body.model_validate({"messages": (entry,), "meta": {"error": error}})
 
 
 def _answer(envelope: Envelope, kind: str, own: Params) -> str:

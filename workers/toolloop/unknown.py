@@ -9,18 +9,10 @@ from colony.envelope import Emission, Envelope
 from workers.toolloop.params import HandlerParams
 
 
-class Params(HandlerParams):
-    """The tools that there are, if the model should be reminded of them."""
-
-    tools: tuple[str, ...] = ()
-
-
 def unknown(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission | None:
     """An error result under the id of each call."""
-    own = Params.read(params)
-    name = envelope.hop.get("tool_name", "")
-    known = f"; there are {', '.join(own.tools)}" if own.tools else ""
-    text = f"unknown_tool: there is no tool {name!r}{known}"
+    HandlerParams.read(params)
+    text = f"unknown_tool: there is no tool {envelope.hop.get('tool_name', '')!r}"
     results = [
         Entry.result(call.id or "", text, is_error=True) for call in envelope.body.each("tool_call")
     ]

@@ -88,13 +88,12 @@ def test_reply_of_the_store_to_the_row_of_an_error_is_no_error(replied, operatio
 
 
 def test_call_of_a_tool_that_does_not_exist_is_answered_under_its_id(arriving):
-    made = unknown(arriving(call("{}"), hop={"tool_name": "teleport"}), {"tools": ["web_search"]})
+    made = unknown(arriving(call("{}"), hop={"tool_name": "teleport"}), {})
 
     (result,) = made.body.entries
     assert (made.hop["route"], made.hop["error_code"]) == ("c_res", "unknown_tool")
     assert (result.id, result.is_error) == ("c", True)
     assert "teleport" in result.text
-    assert "web_search" in result.text
 
 
 def test_note_goes_to_the_store_under_the_id_of_its_call(arriving, asked_of_store):

@@ -1,0 +1,65 @@
+"""The workshop: which cells run, and what they are told of each other."""
+
+import pytest
+
+from colony.cell import Cell
+from colony.testing.harness import Harness
+from colony.topology.model import (
+    CellSettings,
+    CellSpec,
+    Consumes,
+    Contract,
+    EdgeSpec,
+    ToolDeclaration,
+    TopologySpec,
+)
+
+ECHO = {"handler": "workers.toolloop.park:park"}
+
+
+def cell(path: str, *, tool: bool = False) -> CellSpec:
+    declared = ToolDeclaration(name=path[1:], description="A tool.", parameters={"type": "object"})
+    contract = Contract(version="1", settings={}, consumes=Consumes(), tool=declared)
+    settings = CellSettings(type="code")
+    return CellSpec(path=path, cell=settings, params=ECHO, contract=contract if tool else None)
+
+
+def tree(*tools: str) -> TopologySpec:
+    edges = [EdgeSpec(source="/model", target="/dispatch")]
+    edges += [EdgeSpec(source="/dispatch", target=tool) for tool in tools]
+    cells = (cell("/model"), cell("/dispatch"), *(cell(tool, tool=True) for tool in tools))
+    return TopologySpec(cells=cells, edges=tuple(edges))
+
+
+async def test_a_cell_that_goes_on_running_is_told_of_a_tool_that_came_later(
+    redis_url: str,
+) -> None:
+    async with Harness(redis_url, tree("/one")) as colony:
+        await colony.publication.publish(tree("/one", "/two"))
+        await colony.publication.refresh()
+
+        tools = [tool.name for tool in colony.workshop.cells["/model"].tools]
+
+    assert tools == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("own", "written", "expected"),
+    [
+        (0, None, 60_000),
+        (0, 5, 5),
+        (1_000, None, 60_000),
+        (60_000, None, 65_000),
+        (60_000, 30_000, 65_000),
+        (1_000, 30_000, 30_000),
+    ],
+)
+def test_a_handle_may_take_longer_than_the_cell_gives_its_own_work(
+    own: int, written: int | None, expected: int
+) -> None:
+    class Params(Cell.Params):
+        external_timeout_ms: int
+
+    timeout_ms = Cell(Params(external_timeout_ms=own)).message_timeout_ms(written, 60_000)
+
+    assert timeout_ms == expected
