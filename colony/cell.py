@@ -1,6 +1,6 @@
 """Cells: the contract between a cell type and whoever runs it. No Redis in sight."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -13,6 +13,7 @@ from colony.errors import TopologyError
 from colony.log import Logger
 from colony.operations import Operation, StoreReply
 from colony.schema import Schema
+from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 
 ENTRY_POINTS = "colony.cells"
@@ -102,6 +103,14 @@ class Cell:
     def declare(cls, params: Mapping[str, JsonValue]) -> ToolDeclaration | None:
         """What a model is told of a cell with these params, where the tree's contract is silent."""
         return cls.default_tool
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterable[Flaw]:
+        """What would keep a cell with this description from working, beyond its params.
+
+        `spec.params` fit `Params`, and every `${NAME}` in them is replaced.
+        """
+        return ()
 
     @property
     def max_concurrency(self) -> int:

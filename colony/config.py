@@ -68,6 +68,8 @@ class Config(BaseSettings):
             raise ConfigError(detail=explain(error).replace("Value error, ", "")) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(detail=f"{file} is not TOML: {error}") from None
+        except OSError as error:
+            raise ConfigError(detail=f"{file} cannot be read: {error.strerror}") from None
         return cls.model_construct(**dict(found))
 
     @classmethod
@@ -95,10 +97,16 @@ class Config(BaseSettings):
 
     @property
     def home(self) -> Path:
-        """Where the embedded server of this colony keeps its data."""
+        """Where the embedded server of this colony keeps its data.
+
+        Raises ConfigError where it is not set and the user has no home.
+        """
         if self.data is not None:
             return self.data
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        try:
+            state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        except RuntimeError:
+            raise ConfigError(detail="no home directory: set COLONY_DATA or HOME") from None
         return Path(state) / "colony" / self.name
 
     @property

@@ -1,5 +1,6 @@
 """Dead letters: what nobody will handle, kept until somebody replays or drops it."""
 
+import builtins
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,6 +82,26 @@ class DeadLetters:
             if len(page) < PAGE:
                 break
             start = "(" + letters[-1].id
+        return found[:limit]
+
+    async def newest(
+        self, *, code: str | None = None, before: str | None = None, limit: int = 100
+    ) -> builtins.list[Buried]:
+        """The letters that died before the one called `before`, newest first.
+
+        Raises DeadLetterNotFound where `before` is no id of a letter.
+        """
+        if before is not None and not _ENTRY_ID.fullmatch(before):
+            raise DeadLetterNotFound(letter_id=before)
+        found: builtins.list[Buried] = []
+        end = "+" if before is None else f"({before}"
+        while len(found) < limit:
+            page = await self.link.command("XREVRANGE", self.keys.dead(), end, "-", "COUNT", PAGE)
+            letters = [_read(entry, fields) for entry, fields in page]
+            found += [letter for letter in letters if code in (None, letter.code)]
+            if len(page) < PAGE:
+                break
+            end = "(" + letters[-1].id
         return found[:limit]
 
     async def get(self, letter_id: str) -> Buried:

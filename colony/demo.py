@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -15,8 +14,10 @@ from colony.access import Access
 from colony.body import Body, Entry
 from colony.consumer import Pace
 from colony.embedded import EmbeddedServer
+from colony.errors import ConfigError
 from colony.keys import Keys
 from colony.records import HopRecord
+from colony.redaction import without_login
 from colony.roles import Router, Worker
 from colony.serving import Service
 from colony.topology.load import load
@@ -31,6 +32,8 @@ TREE: Final = "research-settle"
 OPENAI: Final = "https://api.openai.com/v1"
 ENTRY: Final = "/prep"
 NAME: Final = "demo"
+# What the searching cell of the tree reads.
+DOCUMENTS: Final = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
 PATIENCE_S: Final = 300.0
 
 
@@ -67,12 +70,18 @@ class Answered:
 
 
 def environment_of(variables: Mapping[str, str], corpus: Path | None) -> dict[str, str]:
-    """The variables of the research tree: with a key or an address, a real model is asked."""
+    """The variables of the research tree: with a key or an address, a real model is asked.
+
+    Raises ConfigError where `corpus` holds no documents.
+    """
     found = dict(variables)
     if variables.get("OPENAI_API_KEY") or variables.get("COLONY_BASE_URL"):
         found.setdefault("COLONY_PROVIDER", "openai")
         found.setdefault("COLONY_MODEL", "gpt-4o-mini")
     if corpus is not None:
+        if not any(path.suffix.lower() in DOCUMENTS for path in corpus.rglob("*")):
+            kinds = ", ".join(sorted(DOCUMENTS))
+            raise ConfigError(detail=f"no documents in {corpus}: none of its files is {kinds}")
         found["COLONY_CORPUS"] = str(corpus.resolve())
     return found
 
@@ -82,9 +91,7 @@ def model_of(environment: Mapping[str, str]) -> str:
     provider = environment.get("COLONY_PROVIDER") or "extractive"
     if provider != "openai":
         return provider
-    parts = urlsplit(environment.get("COLONY_BASE_URL") or OPENAI)
-    # Without a user and password that the address may hold.
-    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    place = without_login(environment.get("COLONY_BASE_URL") or OPENAI)
     return f"{environment.get('COLONY_MODEL') or 'no model named'} at {place}"
 
 
@@ -92,9 +99,16 @@ def demonstrate(question: str, environment: Mapping[str, str]) -> Answered:
     """Start a server and the research colony, ask, and stop both."""
     root = shipped(TREE)
     spec = load(root, environment=environment).publishable()
-    with tempfile.TemporaryDirectory(prefix="colony-demo-") as data:
+    with _folder() as data:
         with EmbeddedServer.start(Path(data)) as server:
             return asyncio.run(_ask(server.url, spec, root, question, environment))
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="colony-demo-")
+    except OSError as error:
+        raise ConfigError(detail=f"no temporary folder: {error.strerror}; set TMPDIR") from None
 
 
 async def _ask(

@@ -51,7 +51,9 @@ async def settle(desk: Desk, delivery: Delivery) -> Step:
         if isinstance(error, CellError) and error.retryable:
             raise
         return bury(desk, delivery, error.code, str(error))
-    except Exception as error:  # Whatever a handler raises ends as a letter, never as a dead process.
+    except (
+        Exception
+    ) as error:  # Whatever a handler raises ends as a letter, never as a dead process.
         log.exception("handler_failed", trace=delivery.head.trace_id)
         return bury(desk, delivery, CellError.code, f"{type(error).__name__}: {error}")
 

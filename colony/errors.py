@@ -17,6 +17,7 @@
     │       └── MissingKey      expression_missing_key
     ├── CellError               cell_failed
     │   └── MessageTimeout      message_timeout
+    │       └── ToolOverdue     tool_timeout
     ├── ToolError               tool_failed
     │   ├── InvalidInput        invalid_input
     │   ├── NotFound            not_found
@@ -180,6 +181,12 @@ class MessageTimeout(CellError):
 
     code = "message_timeout"
     sentence = "{path} took longer than {timeout_ms} ms"
+
+
+class ToolOverdue(MessageTimeout):
+    """A handler that outlived the timeout its cell declares as a tool."""
+
+    code = "tool_timeout"
 
 
 class ToolError(ColonyError):

@@ -12,6 +12,7 @@ import structlog
 from colony.redaction import REDACTED, is_secret
 
 OUTAGE_EVERY_S: Final = 30.0
+OUTAGE_OVER_S: Final = 3.0
 
 LogFormat = Literal["console", "json"]
 
@@ -51,19 +52,35 @@ def configure(level: str = "info", log_format: LogFormat = "console") -> None:
 
 
 class Outage:
-    """A server that is away: one line, however many tasks find out, and again every 30 s."""
+    """A server that is away: one line, however many tasks find out, and again every 30 s; one more
+    when it is back."""
 
     _said: ClassVar[float] = -OUTAGE_EVERY_S
+    _began: ClassVar[float | None] = None
+    _last: ClassVar[float] = 0.0
 
     @classmethod
     def report(cls, logger: Logger, error: Exception) -> None:
         """Say that the server is unavailable, unless that was said a moment ago."""
-        now = time.monotonic()
+        now = cls._last = time.monotonic()
+        if cls._began is None:
+            cls._began = now
         if now - cls._said >= OUTAGE_EVERY_S:
             cls._said = now
             logger.error("server_unavailable", detail=str(error))
         else:
             logger.debug("server_unavailable", detail=str(error))
+
+    @classmethod
+    def answered(cls, logger: Logger) -> None:
+        """Say that the server is back, once nobody has found it unavailable for some seconds.
+
+        One answer is not enough: a server that is full still reads.
+        """
+        now = time.monotonic()
+        if cls._began is not None and now - cls._last >= OUTAGE_OVER_S:
+            logger.info("server_back", away_s=round(cls._last - cls._began, 1))
+            cls._began, cls._said = None, -OUTAGE_EVERY_S
 
 
 def _render(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:

@@ -192,6 +192,10 @@ class Guard(Frozen):
     fired: Literal[0] = 0
 
 
+# Begins what is expected of a round and is no call. The id of a call never does.
+MARK = "@"
+
+
 class Settle(Operation):
     """Add a row of a round, and claim the round if that completes it, in one step.
 

@@ -87,6 +87,7 @@ class Publication:
             try:
                 if await self.refresh():
                     log.info("topology", version=self.current.version, digest=self.current.digest)
+                Outage.answered(log)
             except ServerUnavailable as error:
                 Outage.report(log, error)
             except TopologyError as error:

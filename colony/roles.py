@@ -17,10 +17,11 @@ from colony.keys import Keys
 from colony.link import Link, check_server
 from colony.log import Outage, get_logger
 from colony.publication import Publication
+from colony.redaction import without_login
 from colony.router import RouterDesk
 from colony.slots import Slots
 from colony.streams import Streams
-from colony.topology.model import Topology
+from colony.topology.model import CellSpec, Topology
 from colony.worker import WorkerDesk
 from colony.workshop import Workshop
 
@@ -59,9 +60,23 @@ class Base:
 
     async def begin(self, desk: Desk, slots: Slots) -> bool:
         """Take up the topology, then lease a slot; False where a stop comes first."""
-        return await self._until_answered(self._refresh) and await self._until_answered(
+        begun = await self._until_answered(self._refresh) and await self._until_answered(
             lambda: slots.lease(desk.about())
         )
+        if begun:
+            log.info(
+                "serving",
+                role=slots.role,
+                slot=slots.slot,
+                colony=self.keys.name,
+                server=without_login(self.url),
+                version=self.publication.current.version,
+                cells=len(desk.sources() if slots.role == "worker" else self._cells()),
+            )
+        return begun
+
+    def _cells(self) -> Mapping[str, CellSpec]:
+        return self.publication.current.cells
 
     async def _refresh(self) -> None:
         try:

@@ -27,8 +27,8 @@ SEQ = "seq"
 MAX_COLUMNS = 64
 MAX_DIGITS = 999
 
-# What `settle` keeps beside a row. No identifier starts so, hence no operation can name them.
-ROUND, EXPECTS, ANSWERS = "?round", "?expects", "?answers"
+# What is kept beside the rows of rounds. No identifier starts so: no operation can name them.
+ROUND, EXPECTS, ANSWERS, TRACE = "?round", "?expects", "?answers", "?trace"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,999}")
@@ -77,7 +77,7 @@ class Table(Frozen):
     def definition(self) -> bytes:
         """The table as scripts read it and as the catalogue of its store keeps it."""
         # A table with `fired` can hold the rounds of a tool loop.
-        hidden = (ROUND, EXPECTS, ANSWERS) if "fired" in self.columns else ()
+        hidden = (ROUND, EXPECTS, ANSWERS, TRACE) if "fired" in self.columns else ()
         value = {
             "columns": [*self.columns.items(), *((name, "text") for name in hidden)],
             "index": [*self.indexed, *hidden[:1]],

@@ -6,7 +6,7 @@ first needed.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colony.errors import (
@@ -33,7 +33,7 @@ from colony.operations import (
     Update,
     Upsert,
 )
-from colony.schema import ANSWERS, EXPECTS, ROUND, Row, Schema, Table
+from colony.schema import ANSWERS, EXPECTS, ROUND, TRACE, Row, Schema, Table
 from colony.selection import StoredRow, arrange, fetched, pack, pack_selection, unpack_rows
 
 # How often a definition may change under an operation before it is given up.
@@ -129,7 +129,7 @@ class StoreTables:
             digest=hashlib.blake2b(content, digest_size=12).hexdigest(),
             name=name,
             definition=table.definition,
-            **_arguments(operation, table),
+            **_arguments(operation, table, self._trace_id),
         )
 
     async def _table(self, name: str) -> Table:
@@ -244,28 +244,38 @@ def _read(table: Table, operation: Select) -> list[str]:
     return fetched(table, [*operation.columns, *(order.col for order in operation.order_by)])
 
 
-def _arguments(operation: Operation, table: Table) -> dict[str, Argument]:
+def _arguments(operation: Operation, table: Table, trace_id: str) -> dict[str, Argument]:
     match operation:
         case Insert():
-            return {"packed": pack(table.row(operation.row))}
+            return {"packed": pack(table.row(operation.row) | _opened(operation.row, trace_id))}
         case Upsert():
-            return {"packed": _assigned(table, operation.row), "nth": _nth(operation, table)}
+            opened = _opened(operation.row, trace_id)
+            packed = _assigned(table, operation.row, opened)
+            return {"packed": packed, "nth": _nth(operation, table)}
         case Update():
             return {
                 "conditions": pack_selection(table, operation.where),
-                "assigned": _assigned(table, operation.set),
+                "assigned": _assigned(table, operation.set, {}),
             }
         case Delete():
             return {"conditions": pack_selection(table, operation.where)}
         case Settle():
             row = table.row({**operation.key, **operation.row})
-            return {"packed": pack(row), "round": _round(operation, table)}
+            packed = pack(row | _opened(operation.row, trace_id))
+            return {"packed": packed, "round": _round(operation, table)}
     raise TypeError(f"{type(operation).__name__} changes nothing")
 
 
-def _assigned(table: Table, row: Row) -> bytes:
+def _opened(row: Row, trace_id: str) -> dict[str, bytes]:
+    """What is kept beside a row that opens a round, which is over when its trace is."""
+    return {} if row.get("fired") is None else {TRACE: trace_id.encode()}
+
+
+def _assigned(table: Table, row: Row, beside: Mapping[str, bytes]) -> bytes:
     texts = table.row(row)
-    return pack({"row": texts, "null": [column for column in row if column not in texts]})
+    return pack(
+        {"row": {**texts, **beside}, "null": [column for column in row if column not in texts]}
+    )
 
 
 def _nth(operation: Upsert, table: Table) -> int:

@@ -97,12 +97,14 @@ class Traces:
         trace_id: str | None = None,
         timeout_ms: int = 0,
         inline_max_bytes: int = DEFAULT_INLINE_MAX_BYTES,
+        request: JsonValue = None,
     ) -> Birth:
         """Admit a message: open a trace with its first envelope.
 
         A body of `inline_max_bytes` or more is put under a blob key first. The trace id is derived
         from `guard`; without one it is `trace_id`, made once per attempt, which is then the guard
-        itself. Repeating an attempt opens nothing and finds the trace.
+        itself. Repeating an attempt opens nothing and finds the trace. A guard serves one
+        `request`, which is what is admitted where nothing else is given.
         """
         born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
         head = Head(
@@ -118,7 +120,8 @@ class Traces:
         encoded = encode_head(head), encode_body(body)
         blobs = Blobs(self.link, self.keys, inline_max_bytes=inline_max_bytes)
         travelling, blob = await blobs.admit(encoded[1], born)
-        request: list[JsonValue] = [target, body.to_json(), context or {}, hop or {}, ttl]
+        if request is None:
+            request = [target, body.to_json(), context or {}, hop or {}, ttl, timeout_ms]
         call = bind(
             "birth",
             guard=self.keys.guard(guard if guard is not None else born),

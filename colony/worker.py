@@ -12,11 +12,12 @@ from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
 from colony.desk import letter_of
 from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id
-from colony.errors import CellError, ColonyError, Fenced, MessageTimeout
+from colony.errors import CellError, ColonyError, Fenced, MessageTimeout, ToolOverdue
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.log import get_logger
 from colony.publication import Publication
+from colony.results import bounded, failed_result
 from colony.routing import COLONY, answer
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
@@ -24,6 +25,8 @@ from colony.workshop import Hosted, Workshop
 
 # How long the answer holds that a trace still takes work.
 FRESH_S: Final = 1.0
+
+NOT_RUN: Final = "not run, because another call that came with it does not fit its tool"
 
 log = get_logger("colony.worker")
 
@@ -78,7 +81,7 @@ class WorkerDesk:
         if unmet:
             return self._refuse(delivery, path, "consumes_violation", unmet)
         host = self._host(hosted, envelope, delivery)
-        emissions = await self._handle(hosted, envelope, host, delivery)
+        emissions = await self._answered(hosted, envelope, host, delivery)
         broken = [p for e in emissions for p in broken_promises(e, contract)] if contract else []
         if broken:
             return self._refuse(delivery, path, "contract_violation", broken)
@@ -86,6 +89,28 @@ class WorkerDesk:
         for index, emission in enumerate(emissions):
             self._emit(step, _address(envelope, emission, path, index), emission.body)
         return step
+
+    async def _answered(
+        self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
+    ) -> Sequence[Emission]:
+        """What the cell emits; where it is a tool, every call in time and with bounded results."""
+        tool = hosted.tool
+        if tool is None:
+            return await self._handle(hosted, envelope, host, delivery)
+        name, calls = tool.declaration.name, [*envelope.body.each("tool_call")]
+        misfits = tool.misfits(envelope.body)
+        if misfits:
+            # The cell gets all of the calls or none, and the id of each is answered.
+            problems = {call.id or "": misfits.get(call.id or "", NOT_RUN) for call in calls}
+            return [failed_result(name, "invalid_arguments", problems)]
+        try:
+            emissions = await self._handle(hosted, envelope, host, delivery)
+        except ToolOverdue as error:
+            if not calls:
+                raise
+            host.kept.clear()
+            return [failed_result(name, error.code, {call.id or "": str(error) for call in calls})]
+        return [bounded(emission) for emission in emissions]
 
     async def _handle(
         self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
@@ -105,15 +130,18 @@ class WorkerDesk:
             hosted.spec.cell.message_timeout,
             self.publication.current.settings.message_timeout_default_ms,
         )
+        tool_ms = hosted.tool.declaration.timeout_ms if hosted.tool else None
+        limit_ms = min(timeout_ms, tool_ms or timeout_ms)
         try:
-            done, _ = await asyncio.wait([handling], timeout=timeout_ms / 1000)
+            done, _ = await asyncio.wait([handling], timeout=limit_ms / 1000)
         finally:
             # Not waited for: a handler that will not be cancelled must not hold its delivery.
             if not handling.done():
                 handling.cancel()
                 handling.add_done_callback(_forget)
         if not done:
-            raise MessageTimeout(path=hosted.spec.path, timeout_ms=timeout_ms)
+            late = ToolOverdue if limit_ms == tool_ms else MessageTimeout
+            raise late(path=hosted.spec.path, timeout_ms=limit_ms)
         return handling.result()
 
     async def _ask(self, delivery: Delivery) -> None:
@@ -174,6 +202,7 @@ def _address(envelope: Envelope, emission: Emission, path: str, index: int) -> H
         target=None,
         ttl=envelope.ttl,
         parent_message_id=envelope.id,
+        correlation_id=envelope.correlation_id,
         sender=path,
         reply_to=None if envelope.sender == COLONY else path,
         context=envelope.context,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from colony.arguments import DeclaredTool
 from colony.body import explain
 from colony.cell import Cell, cell_type, tool_declaration
 from colony.errors import ConfigError
@@ -27,13 +28,15 @@ log = get_logger("colony.workshop")
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A cell that runs here. `published` is its description as it was published."""
+    """A cell that runs here. `published` is its description as it was published; `tool` is there if
+    a model may call it."""
 
     cell: Cell
     spec: CellSpec
     published: CellSpec
     directory: Path | None
     tools: tuple[ToolDeclaration, ...]
+    tool: DeclaredTool | None
     gate: asyncio.Semaphore
 
 
@@ -123,6 +126,8 @@ class Workshop:
                 envelope=None,
                 server=None,
             )
+            declaration = tool_declaration(spec)
+            tool = DeclaredTool.of(declaration) if declaration else None
             await cell.start(host)
         except Exception as error:  # A module of the user's may raise anything when it is imported.
             detail = f"{error}{self._hint(error)}"
@@ -130,7 +135,7 @@ class Workshop:
             log.error("cell_not_hosted", cell=path, detail=detail)
             return
         gate = asyncio.Semaphore(cell.max_concurrency)
-        self.cells[path] = Hosted(cell, spec, published, directory, tools, gate)
+        self.cells[path] = Hosted(cell, spec, published, directory, tools, tool, gate)
 
     def _retool(self, hosted: Hosted, topology: Topology) -> None:
         path = hosted.spec.path

@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,8 +25,18 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from colony.body import Entry
-from colony.cell import Host, cell_type
-from colony.errors import ColonyError, ReceiptConflict, StoreError, ToolError
+from colony.cell import ENTRY_POINTS, Host, cell_type
+from colony.errors import (
+    BlobRecursionTooDeep,
+    BlobUnavailable,
+    BodyError,
+    CellError,
+    ColonyError,
+    EnvelopeError,
+    ReceiptConflict,
+    StoreError,
+    ToolError,
+)
 from colony.operations import OPERATIONS
 from colony.testing.harness import Harness
 from colony.topology.load import Loaded, load
@@ -147,6 +159,62 @@ def test_programs_of_the_page_do_what_their_tests_say(project: Path, redis_binar
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_project_of_the_page_can_be_installed(project: Path, tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "shouting.py", "counting.py"):
+        shutil.copy(project / name, tmp_path)
+
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "built"]
+    ran = subprocess.run(
+        build, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert {"shouting.py", "counting.py"} <= {*packed.namelist()}
+    (installed,) = distributions(path=[str(wheel)])
+    named = {point.name: point.value for point in installed.entry_points.select(group=ENTRY_POINTS)}
+    assert named == {"shout": "shouting:Shout", "word_count": "counting:WordCount"}
+
+
+@pytest.mark.parametrize("missing", ["catch-all", None])
+def test_catch_all_that_is_left_as_it_was_is_found(
+    importable: Path, tmp_path: Path, missing: str | None
+) -> None:
+    tree = tmp_path / "words"
+    shutil.copytree(importable / "words", tree)
+    if missing:
+        _join(tree / "main" / "config.json", [_starters_catch_all()])
+
+    assert _complaints(load(tree, environment={})) == (["lane_overlap"] if missing else [])
+
+
+def _starters_catch_all() -> dict[str, Any]:
+    hive = json.loads((shipped("starter") / "main" / "config.json").read_text())
+    edges: list[dict[str, Any]] = hive["params"]["graph"]["edges"]
+    return next(edge for edge in edges if edge["to"] == "./unknown")
+
+
+def test_second_tool_of_the_starter_works_as_its_readme_says(tmp_path: Path) -> None:
+    tree = tmp_path / "mine"
+    shutil.copytree(shipped("starter"), tree)
+    readme = (tree / "README.md").read_text()
+    added = [
+        json.loads(line.strip().rstrip(",")) for line in readme.splitlines() if '"from"' in line
+    ]
+    condition = re.search(r'"condition": (".*in \[.*\]\)")$', readme, re.MULTILINE)
+    assert condition is not None
+    replaced = _starters_catch_all() | {"condition": json.loads(condition[1])}
+    function = '\n\n@tool()\ndef word_count(text: str) -> int:\n    """Count."""\n    return 1\n'
+    _write(tree / "tools.py", (tree / "tools.py").read_text() + function)
+    cell = {"cell": {"type": "code"}, "params": {"handler": "tools:word_count"}}
+    _write(tree / "main" / "word_count" / "config.json", json.dumps(cell))
+
+    _join(tree / "main" / "config.json", added)
+    assert _complaints(load(tree, environment={})) == ["lane_overlap"]
+    _join(tree / "main" / "config.json", [replaced])
+    assert _complaints(load(tree, environment={})) == []
 
 
 @pytest.mark.parametrize(
@@ -294,6 +362,31 @@ def test_operations_are_those_of_the_store() -> None:
     written = {n for found, *_ in rows(section("### `store`"), "operation") for n in named(found)}
 
     assert written == OPERATIONS
+
+
+def _codes_of_death() -> dict[str, bool]:
+    """Every code that the modules which bury envelopes name, and whether it is answered."""
+    colony = DOCS.parent / "colony"
+    text = "".join(
+        (colony / f"{name}.py").read_text() for name in ("routing", "consumer", "unhosted")
+    )
+    routed = {*re.findall(r'(?:_stranded|Death|bury|letter_of)\([^"()]*"(\w+)"', text)}
+    routed |= {*re.findall(r'return "(\w+)"', text), *re.findall(r'return "(\w+)" if', text)}
+    routed |= {"ttl_expired", *re.findall(r'else "(\w+)"', text)}
+    refused = {*re.findall(r'_refuse\([^"()]*"(\w+)"', (colony / "worker.py").read_text())}
+    families = (EnvelopeError, CellError)
+    raised = {BlobUnavailable.code, BlobRecursionTooDeep.code, BodyError.code}
+    raised |= {code for kind in families for code in (kind.code, *_codes(kind))}
+    return dict.fromkeys(routed | raised, False) | dict.fromkeys(
+        refused | {"unresolved_path"}, True
+    )
+
+
+def test_every_code_of_a_dead_letter_has_its_row() -> None:
+    page = (DOCS / "dead-letters.md").read_text()
+    tables = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", page, re.MULTILINE)
+
+    assert {code: answered == "yes" for code, answered in tables} == _codes_of_death()
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from colony.embedded import EmbeddedServer, binary, find_binary, server, url_in
-from colony.errors import ServerMissing, ServerUnfit
+from colony.errors import ConfigError, ServerMissing, ServerUnfit
 from colony.testing.redis_server import RedisServer
 
 THREE_STEPS = "for _, key in ipairs(KEYS) do redis.call('INCR', key) end"
@@ -426,3 +426,15 @@ def test_torn_transaction_stays_undone_on_the_redis_of_the_distribution() -> Non
 def test_cut_of_a_running_server_is_refused(own: RedisServer) -> None:
     with pytest.raises(RuntimeError):
         own.cut_aof(1)
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused_with_its_reason(
+    tmp_path: Path, redis_binary: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    data = tmp_path / "file" / "data"
+
+    with pytest.raises(ConfigError, match=r"file/data cannot be used: Not a directory"):
+        EmbeddedServer.start(data, binary=redis_binary)
+    with pytest.raises(ConfigError, match=r"file/data cannot be used: Not a directory"):
+        url_in(data)

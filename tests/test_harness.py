@@ -44,6 +44,12 @@ async def test_nothing_moves_until_it_is_stepped(harness: Harness) -> None:
     assert harness.steps == 1
 
 
+async def test_a_target_is_resolved_as_at_an_interface(harness: Harness) -> None:
+    trace_id = await harness.ask("x/./", "hello")
+
+    assert (await harness.trace(trace_id)).entry == "/x"
+
+
 async def test_pending_comes_in_the_order_it_was_published(harness: Harness) -> None:
     ids = [await harness.ask(path, "x") for path in ("/b", "/a", "/b")]
 

@@ -17,6 +17,7 @@ NAMES = ("colony", "workers")
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(log_module, "_format", "console")
     monkeypatch.setattr(Outage, "_said", -1000.0)
+    monkeypatch.setattr(Outage, "_began", None)
     loggers = [logging.getLogger(name) for name in NAMES]
     before = [(it.handlers[:], it.level, it.propagate) for it in loggers]
     yield
@@ -124,3 +125,26 @@ def test_an_outage_is_told_once_however_many_find_out(
     now += 2
     Outage.report(logger, error)
     assert "gone" in capsys.readouterr().err
+
+
+def test_a_server_that_is_back_is_told_once_and_not_before_it_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    now = 100.0
+    monkeypatch.setattr(log_module.time, "monotonic", lambda: now)
+    logger, error = get_logger("colony.test"), ServerUnavailable(detail="gone")
+
+    Outage.answered(logger)
+    for _ in range(3):
+        Outage.report(logger, error)
+        now += 2
+        Outage.answered(logger)
+    assert "server_back" not in capsys.readouterr().err
+
+    now += 2
+    Outage.answered(logger)
+    Outage.answered(logger)
+    assert capsys.readouterr().err.count("server_back away_s=4.0") == 1
+    Outage.report(logger, error)
+    assert "server_unavailable" in capsys.readouterr().err

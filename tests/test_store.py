@@ -4,9 +4,11 @@ import asyncio
 import itertools
 import json
 import random
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis.exceptions import ResponseError
@@ -510,6 +512,23 @@ async def test_settle_claims_a_round_when_its_last_result_is_there(handle: Handl
     assert late.text == "null"
 
 
+async def test_what_an_absorbed_row_answers_and_expects_is_added_to_what_it_did(
+    handle: Handle,
+) -> None:
+    replies = [
+        await settle(handle(), "assistant", None, expects=["a", "b"]),
+        await settle(handle(), "tool", "x", answers=["a"]),
+        await settle(handle(), "assistant", None, expects=["b", "c"]),
+        await settle(handle(), "tool", "x", answers=["b", "a"]),
+        await settle(handle(), "tool", "x", answers=["c"]),
+    ]
+
+    assert [(r.missing, r.won) for r in replies] == [
+        (2, False), (1, False), (2, False), (1, False), (0, True),
+    ]  # fmt: skip
+    assert len(replies[-1].rows or ()) == 2
+
+
 async def test_the_repeat_of_the_settle_that_won_gets_the_rows_it_got(handle: Handle) -> None:
     await settle(handle(), "assistant", None, expects=["a"])
     won = await settle(handle("last"), "tool", "a", answers=["a"])
@@ -675,7 +694,7 @@ ARGUMENTS: dict[str, bytes | str | int] = {
     "definition": TABLE.definition,
     "packed": ROW,
     "conditions": WHERE,
-    "assigned": pack({"row": {"turn": b"x"}, "null": ["fired"]}),
+    "assigned": pack({"row": {"turn": b"x", "call_id": b"y"}, "null": ["fired"]}),
     "nth": 1,
     "round": pack(
         {
@@ -769,3 +788,55 @@ def test_every_script_with_a_where_has_the_same_one() -> None:
 
     assert sorted(blocks) == ["store_delete", "store_select", "store_update"]
     assert len(set(blocks.values())) == 1
+
+
+@pytest.fixture
+async def limited(link: Link, redis_url: str) -> AsyncIterator[Link]:
+    """A connection of the user `limited`, who may do everything unless a test says otherwise."""
+    await link.command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "+@all")
+    address = urlsplit(redis_url)
+    limited = Link(address._replace(netloc=f"limited:any@{address.netloc}").geturl())
+    await limited.open()
+    yield limited
+    await limited.close()
+    await link.command("ACL", "DELUSER", "limited")
+
+
+OVERLAID = {"turn_id": b"q", "iter": b"p0010", "role": b"assistant", "call_id": b"b", "turn": b"x"}
+# Each script as above, then with what takes it into another branch.
+ACL_CASES: list[tuple[str, dict[str, bytes]]] = [
+    *((name, {}) for name in NAMES),
+    ("store_upsert", {"packed": pack({"row": OVERLAID, "null": ["fired"]})}),
+    ("store_make", {"packed": pack([{"turn_id": b"q", "iter": b"p0010"}])}),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), ACL_CASES)
+async def test_a_script_whose_command_is_denied_changes_nothing(
+    handle: Handle, link: Link, limited: Link, name: str, given: dict[str, bytes]
+) -> None:
+    used = {*re.findall(r"redis\.call\('(\w+)'", scripts()[name].source.decode())}
+    wanted = scripts()[name].arguments
+    all_arguments = [
+        given.get(argument, usual) for argument, usual in zip(wanted, arguments(name), strict=True)
+    ]
+    denied = set()
+    for command in sorted(used):
+        await link.command("FLUSHALL")
+        await link.command("HSET", KEYS.trace(TRACE), "state", "open")
+        for call_id in "bc":
+            row = {"turn_id": "q", "iter": 0, "role": "assistant", "fired": 0, "call_id": call_id}
+            await insert(handle(), "thread", **row)
+        # Old enough to expire.
+        cells = KEYS.store_cells("/memory", "thread")
+        await link.command("HSET", cells, f"{1:016}:", "1000", f"{2:016}:", "1000")
+        before = await dump(link)
+        await link.command("ACL", "SETUSER", "limited", "+@all", f"-{command.lower()}")
+        try:
+            await run(limited, name, keys(name), all_arguments)
+        except ResponseError:
+            denied.add(command)
+            assert await dump(link) == before, command
+
+    # What only another branch needs may be denied unnoticed.
+    assert {"HSET", "HDEL", "ZADD", "ZREM"} & used <= denied

@@ -5,6 +5,7 @@ import importlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from colony.body import Body, Entry
 from colony.cell import Host
-from colony.codec import decode_head, encode_blob_reference
+from colony.codec import decode_body, decode_head, encode_blob_reference
 from colony.dead_letters import Buried
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import CellError, Fenced
@@ -27,6 +28,7 @@ from colony.topology.model import (
     EdgeSpec,
     Emits,
     FieldSpec,
+    ToolDeclaration,
     TopologySpec,
 )
 
@@ -107,6 +109,20 @@ def doing(acts: Acts, name: str, *emissions: Emission, error: BaseException | No
         return emissions
 
     acts[name] = act
+
+
+async def test_emissions_carry_the_correlation_of_what_they_answer(
+    start: Start, acts: Acts
+) -> None:
+    doing(acts, "one", Emission.say("a"))
+    harness = await start(probe("/a", act="one"), edge("/a", "/a"))
+    delivery = await at_cell(harness, await harness.send("/a", HELLO))
+    correlated = delivery.head.model_copy(update={"correlation_id": "order-1"})
+
+    step = await harness.decide(replace(delivery, head=correlated))
+
+    (emission,) = step.published
+    assert decode_head(emission.head).correlation_id == "order-1"
 
 
 async def test_emissions_come_from_their_cell_in_order_and_ride_the_context(
@@ -245,6 +261,97 @@ async def test_a_handler_that_raises_is_a_dead_letter(
     trace = await harness.trace(trace_id)
     assert (trace.cause, trace.reason) == ("failed", "cell_failed")
     assert any("Traceback" in message for message in caplog.messages)
+
+
+def tool(*, timeout_ms: int | None = None, **parameters: Any) -> Contract:
+    declared = ToolDeclaration(
+        name="look", description="d", parameters=parameters, timeout_ms=timeout_ms
+    )
+    return contract().model_copy(update={"tool": declared})
+
+
+async def test_a_call_that_does_not_fit_is_answered_and_its_tool_not_asked(
+    start: Start, acts: Acts
+) -> None:
+    doing(acts, "never", error=ZeroDivisionError("asked"))
+    declared = tool(type="object", required=["q"])
+    harness = await start(probe("/a", act="never", contract=declared), edge("/a", "/a"))
+    calls = Body.of(Entry.call("wrong", {}), Entry.call("right", {"q": 1}))
+    delivery = await at_cell(harness, await harness.send("/a", calls))
+
+    await harness.step(delivery)
+
+    (told,) = await harness.pending()
+    assert told.head.hop == {
+        "operation": "look",
+        "finish_reason": "error",
+        "error_code": "invalid_arguments",
+    }
+    wrong, right = decode_body(told.body).entries
+    assert (wrong.id, wrong.is_error) == ("wrong", True)
+    assert wrong.text == "invalid_arguments: 'q' is a required property"
+    assert (right.id, right.is_error) == ("right", True)
+    assert "not run" in (right.text or "")
+    assert await harness.letters() == []
+
+
+async def test_a_tool_that_takes_longer_than_it_declares_is_an_answer(
+    start: Start, acts: Acts
+) -> None:
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        host.keep(HELLO, {})
+        await asyncio.Event().wait()
+        return []
+
+    acts["hangs"] = act
+    harness = await start(probe("/a", act="hangs", contract=tool(timeout_ms=20)), edge("/a", "/a"))
+    trace_id = await harness.send("/a", Body.of(Entry.call("c", {})))
+    delivery = await at_cell(harness, trace_id)
+
+    await harness.step(delivery)
+
+    (told,) = await harness.pending()
+    assert told.head.hop["error_code"] == "tool_timeout"
+    (result,) = decode_body(told.body).entries
+    assert result == Entry.result("c", "tool_timeout: /a took longer than 20 ms", is_error=True)
+    assert await harness.outputs(trace_id) == []
+    assert await harness.letters() == []
+
+
+async def test_the_message_timeout_holds_for_a_tool_that_may_take_longer(
+    start: Start, acts: Acts
+) -> None:
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        await asyncio.Event().wait()
+        return []
+
+    acts["hangs"] = act
+    cell = probe("/a", act="hangs", contract=tool(timeout_ms=60_000), timeout_ms=20)
+    harness = await start(cell, edge("/a", "/a"))
+    await harness.send("/a", Body.of(Entry.call("c", {})))
+
+    await harness.finish()
+
+    assert (await only_letter(harness)).code == "message_timeout"
+
+
+@pytest.mark.parametrize("declared", [contract(), tool()], ids=["cell", "tool"])
+async def test_only_results_of_a_tool_are_cut(start: Start, acts: Acts, declared: Contract) -> None:
+    doing(acts, "large", Emission.of(Entry.result("c", "x" * 300_000)))
+    harness = await start(probe("/a", act="large", contract=declared), edge("/a", "/a"))
+    delivery = await at_cell(harness, await harness.ask("/a", "x"))
+
+    step = await harness.decide(delivery)
+
+    (entry,) = decode_body(step.published[0].body).entries
+    cut = (entry.text or "").endswith("… [truncated, 300000 bytes total]")
+    assert cut == (declared.tool is not None)
+    assert (len(entry.text or "") < 300_000) == cut
+
+
+async def test_a_tool_whose_parameters_are_no_schema_is_not_hosted(start: Start) -> None:
+    with pytest.raises(CellError, match="no JSON Schema"):
+        await start(probe("/a", contract=tool(type="strnig")), edge("/a", "/a"))
 
 
 async def test_a_failure_that_may_pass_leaves_the_delivery(start: Start, acts: Acts) -> None:

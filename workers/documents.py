@@ -12,6 +12,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from colony.errors import ConfigError, InvalidInput, NotFound, TargetBlocked
 
+EXCERPT = 200
+
 
 class Folder:
     """A folder whose files have URLs, and outside of which nothing has one."""
@@ -36,7 +38,7 @@ class Folder:
 
     def files(self) -> Iterator[Path]:
         """Every file of the folder and of those below it, by name. Hidden ones are left out, and so
-        are links that lead outside."""
+        are links that lead outside or to a folder."""
         for directory, subdirectories, names in os.walk(self.root):
             subdirectories[:] = sorted(name for name in subdirectories if name[0] != ".")
             for name in sorted(names):
@@ -49,19 +51,30 @@ class Folder:
         return "file:///" + quote(path.relative_to(self.root).as_posix())
 
     def find(self, url: str) -> Path:
-        """The file that `url` names, links resolved.
+        """The file that `url` names, links resolved: one of `files`.
 
         Raises InvalidInput, NotFound, or TargetBlocked where it lies outside of the folder.
         """
         host, relative = _parts(url)
         if host not in ("", "localhost"):
             raise InvalidInput(detail=f"a file URL has no host; write file:///{host}{relative}")
-        path = (self.root / relative.lstrip("/")).resolve()
-        if not self._contains(path):
-            raise TargetBlocked(target=url, detail="it is outside of the declared folder")
-        if not path.is_file():
-            raise NotFound(what=f"file {url}")
-        return path
+        written = Path(os.path.normpath(self.root / relative.lstrip("/")))
+        try:
+            path = written.resolve()
+            if not self._contains(path) or not written.is_relative_to(self.root):
+                raise TargetBlocked(target=url, detail="it is outside of the declared folder")
+            if path.is_file() and self._lists(written):
+                return path
+        except (OSError, RuntimeError):
+            pass  # Too long a name, or links in a circle: no file has such a URL.
+        raise NotFound(what=f"file {url[:EXCERPT]}")
+
+    def _lists(self, path: Path) -> bool:
+        """Whether a file is one that `files` comes by."""
+        parts = path.relative_to(self.root).parts
+        folders = [*path.parents][: len(parts) - 1]
+        hidden = any(part[0] == "." for part in parts)
+        return not hidden and not any(folder.is_symlink() for folder in folders)
 
     def _contains(self, resolved: Path) -> bool:
         return resolved.is_relative_to(self.root)

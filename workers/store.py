@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
@@ -10,12 +10,14 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from colony.body import Entry, explain
 from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
-from colony.errors import InvalidOperation, TopologyError
+from colony.errors import InvalidOperation, StoreError, TopologyError
 from colony.operations import Operation, Settle, StoreReply, parse_operation
 from colony.paths import parent, within
-from colony.schema import Row, Schema, Tables
+from colony.schema import Row, Schema, Table, Tables
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec
 
-_SEED = "seed/"
+_SEED, _LINES = "seed/", ".jsonl"
 _LINE: TypeAdapter[Row] = TypeAdapter(Row)
 
 
@@ -42,6 +44,20 @@ class Store(Cell):
         canonical: JsonValue = None
 
     params: Params
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """Each line of a seed that is no row of its table."""
+        tables = cls.Params.model_validate(spec.params).tables
+        for file, table in _seed_files(spec.files).items():
+            if table not in tables:
+                yield Flaw("seed_invalid", f"There is no table {table!r}.", file=file)
+                continue
+            for number, line in _lines(spec.files[file]):
+                problem = _problem_of(line, tables[table])
+                if problem is not None:
+                    sentence = f"Line {number} is no row of {table!r}: {problem}."
+                    yield Flaw("seed_invalid", sentence, (number - 1,), file=file)
 
     async def start(self, host: Host) -> None:
         """Read the schema, and the rows with which its new tables start."""
@@ -96,10 +112,31 @@ def _read(call: Entry | None) -> Operation:
 
 
 def _seeds(files: Mapping[str, str]) -> dict[str, tuple[Row, ...]]:
-    seeds = {}
-    for path, text in files.items():
-        if path.startswith(_SEED) and path.endswith(".jsonl"):
-            table = path.removeprefix(_SEED).removesuffix(".jsonl")
-            lines = (line for line in text.splitlines() if line.strip())
-            seeds[table] = tuple(_LINE.validate_json(line) for line in lines)
-    return seeds
+    return {
+        table: tuple(_LINE.validate_json(line) for _, line in _lines(files[file]))
+        for file, table in _seed_files(files).items()
+    }
+
+
+def _seed_files(files: Mapping[str, str]) -> dict[str, str]:
+    """The table of each seed, by the name of its file."""
+    return {
+        name: name.removeprefix(_SEED).removesuffix(_LINES)
+        for name in files
+        if name.startswith(_SEED) and name.endswith(_LINES)
+    }
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    # Not splitlines: a string in a line may hold any other separator as it is.
+    return ((n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip())
+
+
+def _problem_of(line: str, table: Table) -> str | None:
+    try:
+        table.row(_LINE.validate_json(line))
+    except ValidationError as error:
+        return explain(error)
+    except StoreError as error:
+        return str(error)
+    return None

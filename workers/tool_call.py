@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from colony.body import Body, Entry, Frozen, explain
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError, ToolTimeout
+from colony.results import head_of
 
 
 class _Untitled(GenerateJsonSchema):
@@ -50,13 +51,12 @@ class Answer:
 
         `hop.bytes` is the size of the whole; `size` gives it where `text` is only its beginning.
         """
-        data = text.encode(errors="replace")
-        whole = len(data) if size is None else size
+        given = len(text.encode(errors="replace"))
+        whole = given if size is None else size
         counters: dict[str, JsonValue] = {"bytes": whole, **hop}
-        if len(data) <= max_bytes and size in (None, len(data)):
-            return cls(data.decode(), counters)
-        head = data[:max_bytes].decode(errors="ignore")
-        return cls(f"{head}… [truncated, {whole} bytes total]", {**counters, "truncated": True})
+        if whole != given or given > max_bytes:
+            counters["truncated"] = True
+        return cls(head_of(text, max_bytes, size=size), counters)
 
 
 async def answer(

@@ -32,8 +32,11 @@ class Admission:
         """Open a trace with this message. Without `ttl` it gets the budget of the tree.
 
         A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
-        the guard belongs to another message, TopologyMissing where no tree was applied.
+        the guard belongs to another request, TopologyMissing where no tree was applied. What a
+        request leaves to the tree is no part of it.
         """
+        if not target:
+            raise EnvelopeError(detail="the target is empty")
         try:
             check_nesting([context or {}, hop or {}])
         except BodyError as error:
@@ -41,16 +44,23 @@ class Admission:
         publication = self._publication
         if publication.current.version == 0 and not await publication.refresh():
             raise TopologyMissing(name=self._keys.name)
+        path, timeout_ms = resolve(target, ROOT), _milliseconds(timeout_s)
         birth = await self.traces.birth(
-            resolve(target, ROOT),
+            path,
             body,
             ttl=publication.current.settings.message_default_ttl if ttl is None else ttl,
             context=context,
             hop=hop,
             guard=guard,
-            timeout_ms=round((timeout_s or 0) * 1000),
+            timeout_ms=timeout_ms,
             inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
+            request=[path, body.to_json(), context or {}, hop or {}, ttl, timeout_ms],
         )
         if birth.conflict:
             raise GuardReused(trace_id=birth.trace_id)
         return birth
+
+
+def _milliseconds(timeout_s: float | None) -> int:
+    # 0 would be no timeout at all.
+    return 0 if timeout_s is None else max(1, round(timeout_s * 1000))

@@ -1,7 +1,8 @@
 """Rounds: the tool rounds of a store that nobody has claimed yet, read from its threads.
 
 A thread is a table with the columns turn_id, iter, role, turn and fired. A round is open while the
-row of the assistant's calls has `fired` 0. Nothing here changes a row.
+row of the assistant's calls has `fired` 0 and the trace that wrote it has not ended. Nothing here
+changes a row.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from pydantic import JsonValue
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
-from colony.schema import ANSWERS, EXPECTS, Table
+from colony.operations import MARK
+from colony.schema import ANSWERS, EXPECTS, TRACE, Table
 from colony.selection import StoredRow, pack, pack_selection, unpack_rows
 
 _THREAD = frozenset(("turn_id", "iter", "role", "turn", "fired"))
@@ -29,8 +31,9 @@ class Round:
     """A round that waits for the results `missing`.
 
     `key` holds what tells it from other rounds: turn_id, iter, and batch where threads have it.
-    `received` may hold ids that nobody expects. `age_ms` counts from the assistant's row, by the
-    server's clock.
+    `expected` and `received` are ids of calls; `received` may hold ids that nobody expects. Beside
+    calls, `question` may be missing: the row of the question. `age_ms` counts from the assistant's
+    row, by the server's clock.
     """
 
     store: str
@@ -95,7 +98,18 @@ class _Thread:
         if turn_id is not None:
             where["turn_id"] = turn_id
         rows = await self._rows(where)
-        return [*await asyncio.gather(*(self._round(row, now_ms) for row in rows))]
+        living = await self._living({row.texts[TRACE] for row in rows})
+        opened = [row for row in rows if row.texts[TRACE] in living]
+        return [*await asyncio.gather(*(self._round(row, now_ms) for row in opened))]
+
+    async def _living(self, traces: Iterable[bytes | None]) -> set[bytes | None]:
+        """Those that have not ended; None, where a row names no trace, counts as one."""
+        named = [trace for trace in traces if trace is not None]
+        states = await asyncio.gather(
+            *(self.link.command("HGET", self.keys.trace(t.decode()), "state") for t in named)
+        )
+        found = zip(named, states, strict=True)
+        return {None, *(trace for trace, state in found if state not in (None, b"ended"))}
 
     async def _round(self, assistant: StoredRow, now_ms: int) -> Round:
         columns = [c for c in ("turn_id", "iter", "batch") if c in self.table.columns]
@@ -113,9 +127,9 @@ class _Thread:
             store=self.store,
             table=self.name,
             key=key,
-            expected=expected,
-            received=received,
-            missing=tuple(call for call in expected if call not in received),
+            expected=_calls(expected),
+            received=_calls(received),
+            missing=tuple(c.removeprefix(MARK) for c in expected if c not in received),
             age_ms=max(0, now_ms - int(assistant.texts[_ADDED] or now_ms)),
         )
 
@@ -125,7 +139,7 @@ class _Thread:
             yield _parsed(turn) if isinstance(turn, str) else turn
 
     async def _rows(self, where: Mapping[str, JsonValue]) -> list[StoredRow]:
-        columns = [*self.table.columns, EXPECTS, ANSWERS, _ADDED]
+        columns = [*self.table.columns, EXPECTS, ANSWERS, TRACE, _ADDED]
         answer: Sequence[Any] = await self.link.run(
             bind(
                 "store_select",
@@ -151,6 +165,10 @@ def _settled(rows: Iterable[StoredRow]) -> tuple[tuple[str, ...], tuple[str, ...
         expects |= dict.fromkeys(msgpack.unpackb(row.texts[EXPECTS] or b"\x90"))
         answers |= dict.fromkeys(msgpack.unpackb(row.texts[ANSWERS] or b"\x90"))
     return tuple(expects), tuple(answers)
+
+
+def _calls(ids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(i for i in ids if not i.startswith(MARK))
 
 
 def _ids(turns: Iterable[JsonValue]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Events: the hops of a colony as a stream of server-sent events."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -12,13 +13,16 @@ from starlette.responses import Response
 from colony.access import promptly
 from colony.access.feed import Feed, Gap
 from colony.api.problems import Problem, of_error
-from colony.api.requests import Query, access_of
+from colony.api.requests import MAX_NUMBER, Query, access_of
 from colony.errors import ColonyError
 from colony.records import HopRecord
 
 COMMENT_S: Final = 15
 SEND_TIMEOUT_S: Final = 30
 HEADERS: Final = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+
+
+_ENTRY = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 class EventsQuery(Query):
@@ -36,11 +40,11 @@ async def get_events(request: Request) -> Response:
     """
     query = EventsQuery.of(request)
     access = access_of(request)
-    seen = query.after or request.headers.get("last-event-id")
+    seen = request.headers.get("last-event-id") if query.after is None else query.after
+    if seen is not None and not _is_entry(seen):
+        raise Problem(400, "bad_query", "after, or Last-Event-ID, is the id of an event")
     if query.trace_id is None:
         return _stream(_all(access.feed, missed=seen is not None))
-    if seen is not None and not _is_entry(seen):
-        raise Problem(400, "bad_query", "after is the id of an event of this trace")
     await promptly(access.traces.get(query.trace_id))
     return _stream(_one(access.feed, query.trace_id, f"({seen}" if seen else "-"))
 
@@ -77,5 +81,5 @@ def _hop(record: HopRecord) -> ServerSentEvent:
 
 
 def _is_entry(text: str) -> bool:
-    milliseconds, dash, sequence = text.partition("-")
-    return milliseconds.isdecimal() and bool(dash) and sequence.isdecimal()
+    found = _ENTRY.fullmatch(text)
+    return found is not None and all(int(number) <= MAX_NUMBER for number in found.groups())

@@ -20,7 +20,7 @@ from colony.errors import (
     TopologyMissing,
     TraceNotFound,
 )
-from colony.log import get_logger
+from colony.log import Outage, get_logger
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -93,7 +93,9 @@ async def on_colony_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an error of colony."""
     assert isinstance(error, ColonyError)
     problem = of_error(error)
-    if problem.status >= 500:
+    if isinstance(error, ServerUnavailable):
+        Outage.report(log, error)
+    elif problem.status >= 500:
         log.error(problem.code, path=request.url.path, detail=problem.detail)
     return problem.response()
 

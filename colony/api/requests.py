@@ -1,5 +1,6 @@
 """Requests: how a request is read. What it does not have to say it must not say."""
 
+import asyncio
 import json
 from typing import Annotated, Any, Final, Self
 
@@ -11,9 +12,12 @@ from colony.api.problems import Problem
 from colony.body import explain
 
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+# Well within the id of an entry of a stream, which is two numbers of 64 bits.
+MAX_NUMBER: Final = 2**63 - 1
 
 Limit = Annotated[int, Field(ge=1, le=1000)]
-Millisecond = Annotated[int, Field(ge=0)]
+Millisecond = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Query(BaseModel):
@@ -47,12 +51,12 @@ def access_of(request: Request) -> Access:
 async def json_object(request: Request) -> dict[str, JsonValue]:
     """The JSON object in the body of `request`; raises a Problem where there is none.
 
-    No more than the limit is ever held.
+    No more than the limit is ever held, and a body that is slow to come is not waited for.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, "unsupported_media_type", "a body is application/json")
-    data = await _read(request)
+    data = await _in_time(request)
     try:
         value: Any = json.loads(data, parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -60,6 +64,16 @@ async def json_object(request: Request) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise Problem(400, "invalid_json", "the body is not a JSON object")
     return value
+
+
+async def _in_time(request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _read(request)
+    except TimeoutError:
+        detail = f"the body did not arrive within {BODY_TIMEOUT_S:g} s"
+        headers = {"Connection": "close"}
+        raise Problem(408, "request_timeout", detail, headers=headers) from None
 
 
 async def _read(request: Request) -> bytes:

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colony.access import Access
 from colony.api.app import make_app
+from colony.api.problems import Problem
 from colony.errors import ConfigError
 from colony.log import get_logger
+from colony.redaction import without_login
 
 BACKLOG: Final = 2048
 GRACE_S: Final = 5
@@ -28,9 +31,10 @@ class Server:
 
     def __init__(self, url: str, name: str, *, host: str, port: int, token: str | None) -> None:
         self._access = Access(url, name)
+        self._of = {"colony": name, "server": without_login(url)}
         self._socket = _bind(host, port)
         config = uvicorn.Config(
-            make_app(self._access, token=token),
+            _Interruptible(make_app(self._access, token=token)),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -46,7 +50,7 @@ class Server:
 
     async def serve(self) -> None:
         """Answer requests until stopped; those under way get a few seconds to be finished."""
-        log.info("listening", address=self.address)
+        log.info("listening", address=self.address, **self._of)
         # The budget of a message is that of the newest tree.
         watching = asyncio.create_task(self._access.publication.watch())
         try:
@@ -68,6 +72,32 @@ class _Quiet(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Interruptible:
+    """An application whose requests, cancelled at the end of the grace period, are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on; answer it where it is cancelled without an answer."""
+        answered = False
+
+        async def noting(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if scope["type"] != "http":
+                raise
+            if not answered:
+                headers = {"Connection": "close"}
+                problem = Problem(503, "server_stopping", "this server stops", headers=headers)
+                await problem.response()(scope, receive, send)
 
 
 def _bind(host: str, port: int) -> socket.socket:

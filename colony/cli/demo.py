@@ -42,24 +42,21 @@ def demo(question: str | None, corpus: Path | None, output: str) -> None:
     environment = environment_of(os.environ, corpus)
     if output != "json":
         model = model_of(environment)
-        quoting = "extractive, which only quotes; README.md tells how to name a real one"
-        click.echo(faint(f"model: {quoting if model == 'extractive' else model}"))
+        click.echo(faint(f"model: {model}{', which only quotes' * (model == 'extractive')}"))
         click.echo(faint(f"asking: {asked}\n"))
     answered = demonstrate(asked, environment)
     if output == "json":
         write_json(answered.to_json())
     else:
         _write(answered)
-    if answered.error is not None and output != "json":
-        complain(*answered.error.split(": ", 1)) if ": " in answered.error else complain(
-            answered.error, "there is no answer"
-        )
+    if answered.error is not None:
+        click.echo(f"no answer: {answered.error}", err=True)
     if answered.trace.cause != "completed" or not answered.texts or answered.error is not None:
         raise click.exceptions.Exit(NOT_AS_HOPED)
 
 
 def _write(answered: "Answered") -> None:
-    from colony.cli.screen import counted, heading
+    from colony.cli.screen import counted, faint, heading
     from colony.cli.trace import folded_lines, headline
 
     for text in answered.texts:
@@ -68,4 +65,6 @@ def _write(answered: "Answered") -> None:
     for line in folded_lines(answered.records):
         click.echo(line)
     hops, rounds = counted(len(answered.records), "hop"), counted(answered.rounds, "round")
-    click.echo(f"\n{heading(rounds)} of tool calls, {hops}, {answered.seconds:.1f} s")
+    seconds = f"{answered.seconds:.1f} s from question to answer"
+    times = faint("(+ is since the first hop)")
+    click.echo(f"\n{heading(rounds)} of tool calls, {hops}, {seconds} {times}")

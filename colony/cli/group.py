@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "api": ("roles", "api", "Run the HTTP interface."),
     "send": ("send", "send", "Send a message to a cell."),
     "trace": ("trace", "trace", "Show the hops of a trace as a tree."),
+    "traces": ("trace", "traces", "List traces, the newest first."),
     "cancel": ("trace", "cancel", "End a trace."),
     "rounds": ("status", "rounds", "Show the rounds that wait for results."),
     "status": ("status", "status", "Show a colony on one screen."),

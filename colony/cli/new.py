@@ -1,5 +1,6 @@
 """`new`: a runnable tree with one tool in Python."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -20,5 +21,5 @@ def new(directory: Path, output: str) -> None:
         write_json({"directory": str(directory), "files": [str(file) for file in files]})
         return
     click.echo(f"{directory} holds an agent with one tool, in tools.py. Try:\n")
-    click.echo(f"  colony up {directory}")
+    click.echo(f"  colony up {shlex.quote(str(directory))}      # keeps running; then elsewhere:")
     click.echo('  colony send /prep "How far is a marathon?" --wait 10')

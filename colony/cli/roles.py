@@ -103,6 +103,8 @@ class Lifeline:
 
 
 def _serve(*services: "Service") -> None:
+    from colony.log import get_logger
     from colony.serving import serve_until_stopped
 
     asyncio.run(serve_until_stopped(services))
+    get_logger("colony.serving").info("stopped")

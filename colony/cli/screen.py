@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 import click
 from pydantic import JsonValue
@@ -53,7 +54,7 @@ def age(ms: int) -> str:
 
 def pairs(values: Mapping[str, JsonValue], *, width: int = 40) -> str:
     """Headers in one line, long values shortened."""
-    return " ".join(f"{key}={_short(value, width)}" for key, value in values.items())
+    return " ".join(f"{key}={shortened(value, width)}" for key, value in values.items())
 
 
 def counted(number: int, noun: str) -> str:
@@ -61,7 +62,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _short(value: JsonValue, width: int) -> str:
+def shortened(value: JsonValue, width: int) -> str:
+    """A value in one line of at most `width` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def moment(ms: int) -> str:
+    """A point in time, in the zone of this host."""
+    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

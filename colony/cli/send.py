@@ -1,6 +1,7 @@
 """`send`: a message to a cell, and what comes of it."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from colony.config import Config
 
 MAX_TTL: Final = 2**32 - 1
+MAX_TIMEOUT_S: Final = 30 * 24 * 60 * 60
 
 
 class Header(click.ParamType["tuple[str, JsonValue]"]):
@@ -35,9 +37,22 @@ class Header(click.ParamType["tuple[str, JsonValue]"]):
         if not key.endswith(":"):
             return key, text
         try:
-            return key[:-1], json.loads(text)
-        except ValueError:
+            return key[:-1], _json(text)
+        except (ValueError, RecursionError):
             return self.fail(f"{text!r} is not JSON", param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; what is no number is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, in its range."""
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return seconds
 
 
 @click.command()
@@ -52,8 +67,10 @@ class Header(click.ParamType["tuple[str, JsonValue]"]):
 @click.option("--hop", type=Header(), multiple=True, help="Hop header; k:=JSON for no text.")
 @click.option("--context", type=Header(), multiple=True, help="Context header, likewise.")
 @click.option("--ttl", type=click.IntRange(1, MAX_TTL), help="Hops it may take.")
-@click.option("--timeout", type=click.FloatRange(min=0.001), help="End the trace after so many s.")
-@click.option("--wait", type=click.FloatRange(min=0), help="Wait so many seconds for its end.")
+@click.option(
+    "--timeout", type=Seconds(0.001, MAX_TIMEOUT_S), help="End the trace after so many s."
+)
+@click.option("--wait", type=Seconds(min=0), help="Wait so many seconds for its end.")
 @formatted
 @asks_colony
 def send(
@@ -70,19 +87,23 @@ def send(
 ) -> None:
     """Send TEXT, or a whole body, to the cell TARGET.
 
-    Prints the id of the trace. With --wait, prints what came of it, and ends with 1 where it did
-    not complete in time.
+    Prints the id of the trace. With --wait, prints what came of it, the id on standard error, and
+    ends with 1 where it did not complete in time.
     """
     from colony.cli.screen import write_json
     from colony.cli.session import ask
+    from colony.traces import error_of
 
     body = _body(text, file)
 
-    async def talk(access: "Access") -> dict[str, "JsonValue"]:
+    async def talk(access: "Access") -> dict[str, Any]:
         birth = await access.admission.admit(
             target, body, context=dict(context), hop=dict(hop), ttl=ttl, timeout_s=timeout
         )
-        told: dict[str, JsonValue] = {"message_id": birth.trace_id, "trace_id": birth.trace_id}
+        told = {"message_id": birth.trace_id, "trace_id": birth.trace_id}
+        if wait is not None and output != "json":
+            # First, so that it is there after Ctrl-C as well.
+            click.echo(f"trace {birth.trace_id}", err=True)
         if wait is None or not await access.endings.wait(birth.trace_id, wait):
             return told
         trace = await access.traces.get(birth.trace_id)
@@ -99,6 +120,8 @@ def send(
         write_json(told)
     else:
         _write(told)
+    for why in filter(None, map(error_of, told.get("outputs", []))):
+        click.echo(f"no answer: {why}", err=True)
     if wait is not None and told.get("cause") != "completed":
         trace_id = told["trace_id"]
         why = f"{told['cause']}: {told['reason']}" if "cause" in told else f"not after {wait:g} s"
@@ -133,9 +156,21 @@ def _body(text: str | None, file: Any) -> "Body":
     if text is not None:
         return Body.of(Entry.say("user", text))
     try:
-        return Body.parse(json.loads(file.read()))
+        return Body.parse(_json(file.read()))
     except (ValueError, RecursionError) as error:
         raise BodyError(detail=f"{_name(file)} is not JSON: {error}") from None
+
+
+def _json(text: str | bytes) -> "JsonValue":
+    value: JsonValue = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number")
+    return number
 
 
 def _name(file: Any) -> str:

@@ -1,7 +1,7 @@
-"""Commands about one trace: `trace`, `cancel`."""
+"""Commands about traces: `trace`, `traces`, `cancel`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -13,20 +13,56 @@ if TYPE_CHECKING:
     from colony.records import HopRecord
     from colony.traces import Trace
 
+State = Literal["open", "ended"]
+
+BODY_CHARS: Final = 120
+
 
 @click.command()
 @click.argument("trace_id", metavar="ID")
 @click.option("--follow", is_flag=True, help="Print hops as they happen, until the trace ends.")
+@click.option("--bodies", is_flag=True, help="Show what each hop carried, shortened.")
 @formatted
 @asks_colony
-def trace(config: "Config", trace_id: str, follow: bool, output: str) -> None:
-    """Show the hops of a trace as a tree: ttl left, hop headers, edge, time."""
+def trace(config: "Config", trace_id: str, follow: bool, bodies: bool, output: str) -> None:
+    """Show the hops of a trace as a tree: ttl left, hop headers, edge, time.
+
+    With --format json bodies are always shown, as far as the tree's trace_bodies keeps them.
+    """
     from colony.cli.session import ask
 
-    if follow:
-        ask(config, lambda access: _follow(access, trace_id, output))
+    show = _follow if follow else _show
+    ask(config, lambda access: show(access, trace_id, output, bodies))
+
+
+@click.command()
+@click.option("--state", type=click.Choice(["open", "ended"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@formatted
+@asks_colony
+def traces(config: "Config", state: State | None, limit: int, output: str) -> None:
+    """List traces, the newest first."""
+    from colony.cli.screen import moment, table, write_json
+    from colony.cli.session import ask
+
+    found = ask(config, lambda access: _newest(access, state, limit))
+    if output == "json":
+        write_json([trace.to_json() for trace in found])
+    elif found:
+        rows = [("id", "began", "sent to", "is", "why")]
+        rows += [
+            (
+                t.id,
+                moment(t.created_at),
+                t.entry,
+                t.cause or t.state,
+                t.reason or t.error_code or "",
+            )
+            for t in found
+        ]
+        table(rows)
     else:
-        ask(config, lambda access: _show(access, trace_id, output))
+        click.echo("no traces")
 
 
 @click.command()
@@ -65,8 +101,8 @@ def headline(trace: "Trace", hops: int) -> str:
     return f"{heading(trace.id)} {', '.join(parts)}"
 
 
-def tree_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
-    """The hops as a tree, one line each."""
+def tree_lines(records: Sequence["HopRecord"], *, bodies: bool = False) -> Iterator[str]:
+    """The hops as a tree, one line each; with `bodies`, what each carried in lines below it."""
     from colony.access.hop_tree import chains, hop_trees
     from colony.cli.screen import faint
 
@@ -76,6 +112,8 @@ def tree_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
         for record in chain.records:
             yield faint(stem) + _line(record, start)
             stem = chain.rest
+            for line in _body_lines(record) if bodies else ():
+                yield faint(f"{stem}    {line}")
 
 
 def folded_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
@@ -103,7 +141,32 @@ def _line(record: "HopRecord", start: int) -> str:
     return "  ".join([*parts, faint(f"+{age(record.at - start)}")])
 
 
-async def _show(access: "Access", trace_id: str, output: str) -> None:
+def _body_lines(record: "HopRecord") -> list[str]:
+    """A line for each entry a hop carried; one for a body that is something else."""
+    from colony.cli.screen import pairs, shortened
+
+    body = record.body
+    if not isinstance(body, dict):
+        return []
+    entries = body.get("messages")
+    if not isinstance(entries, list):
+        return [pairs(body, width=BODY_CHARS)]
+    return [
+        f"{entry.get('origin')} {entry.get('type')}: {shortened(entry.get('text'), BODY_CHARS)}"
+        if isinstance(entry, dict) and "origin" in entry
+        else shortened(entry, BODY_CHARS)
+        for entry in entries
+    ]
+
+
+async def _newest(access: "Access", state: State | None, limit: int) -> list["Trace"]:
+    wanted: tuple[State, ...] = ("open", "ended") if state is None else (state,)
+    # A trace that ends in between is found twice, and ended.
+    found = {t.id: t for which in wanted for t in await access.traces.newest(which, limit=limit)}
+    return sorted(found.values(), key=lambda trace: trace.created_at, reverse=True)[:limit]
+
+
+async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> None:
     from colony.access.hop_tree import hop_trees
     from colony.cli.screen import write_json
 
@@ -114,10 +177,10 @@ async def _show(access: "Access", trace_id: str, output: str) -> None:
         write_json({"record": found.to_json(), "hops": [*hops]})
         return
     click.echo(headline(found, len(records)))
-    _write(tree_lines(records))
+    _write(tree_lines(records, bodies=bodies))
 
 
-async def _follow(access: "Access", trace_id: str, output: str) -> None:
+async def _follow(access: "Access", trace_id: str, output: str, bodies: bool) -> None:
     from colony.cli.screen import write_json_line
 
     start: int | None = None
@@ -128,9 +191,13 @@ async def _follow(access: "Access", trace_id: str, output: str) -> None:
         if output == "json":
             write_json_line(record.to_json())
         else:
-            click.echo(_line(record, start))
-    if output != "json":
-        click.echo(headline(await access.traces.get(trace_id), seen))
+            _write([_line(record, start)])
+            _write(f"    {line}" for line in (_body_lines(record) if bodies else ()))
+    found = await access.traces.get(trace_id)
+    if output == "json":
+        write_json_line({"record": found.to_json()})
+    else:
+        click.echo(headline(found, seen))
 
 
 def _write(lines: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,11 @@ def graph(root: Path, sinks: tuple[str, ...], output: str) -> None:
 
 @click.command()
 @click.argument("root", type=ROOT)
-@click.option("--expect", type=click.IntRange(min=0), help="Refuse unless this version is newest.")
+@click.option(
+    "--expect",
+    type=click.IntRange(min=0),
+    help="Refuse unless this version is newest, or the tree is published already.",
+)
 @sinks
 @formatted
 @asks_colony
@@ -103,14 +108,18 @@ def apply(
         click.echo(f"{config.name} is at version {version}: {cells}, digest {spec.digest()}")
 
 
-def publishable(root: Path, sinks: tuple[str, ...]) -> "TopologySpec":
+def publishable(root: Path, sinks: tuple[str, ...], *, hosted: bool = False) -> "TopologySpec":
     """The tree at `root`, fit to be published; its findings are written to standard error.
 
-    Ends the command where one is an error; raises VariableUnset where a variable is not set.
+    Where this host is to run its cells, `hosted`, they must be importable here. Ends the command
+    where a finding is an error; raises VariableUnset where a variable is not set.
     """
+    from colony.topology.findings import hosted_here
     from colony.topology.load import load
 
     loaded = load(root, environment=os.environ, sinks=sinks)
+    if hosted:
+        loaded = replace(loaded, findings=hosted_here(loaded.findings))
     if any(finding.severity == "error" for finding in loaded.findings):
         refuse(loaded)
     write_findings(loaded.findings, err=True)

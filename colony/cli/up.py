@@ -30,12 +30,13 @@ def up(config: "Config", root: Path, workers: int, sinks: tuple[str, ...], outpu
 
     Without --redis, a server of its own is started, whose data stays in --data.
     """
+    from colony.log import get_logger
     from colony.topology.substitution import variables
     from colony.up import Plan, run, server_for
 
     import_from(root)
     plan = Plan(
-        spec=publishable(root, sinks),
+        spec=publishable(root, sinks, hosted=True),
         root=root,
         environment=variables(root, os.environ),
         address=config.address,
@@ -49,6 +50,7 @@ def up(config: "Config", root: Path, workers: int, sinks: tuple[str, ...], outpu
         url = server.url if server else config.redis
         assert url is not None, "there is a server, or the settings name one"
         asyncio.run(run(config, url, plan, server=server, ready=ready))
+    get_logger("colony.serving").info("stopped")
 
 
 def _tell(status: "Status", address: str | None, output: str) -> None:

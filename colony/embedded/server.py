@@ -27,7 +27,7 @@ from redis.retry import Retry
 
 from colony.embedded.binary import find_binary
 from colony.embedded.watchdog import Answer, Order
-from colony.errors import ServerUnfit
+from colony.errors import ConfigError, ServerUnfit
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -64,13 +64,16 @@ class EmbeddedServer:
 
         With `socket` it listens on a socket in `data`, unless that path is too long for one; else
         on a free loopback port. Blocks until it is ready. Raises ServerUnfit where it does not come
-        up, or where `data` is in use.
+        up, or where `data` is in use; ConfigError where it cannot be written to.
         """
         data = data.absolute()
-        program = binary or find_binary(os.environ, accustomed=_program_of(data))
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        url, listen = _address(data / SOCKET_FILE if socket else None)
-        watchdog = _launch(data)
+        try:
+            program = binary or find_binary(os.environ, accustomed=_program_of(data))
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            url, listen = _address(data / SOCKET_FILE if socket else None)
+            watchdog = _launch(data)
+        except OSError as error:
+            raise _unusable(data, error) from None
         try:
             answer = _order(watchdog, program, listen + _durability(fsync), data)
             with _connect(url) as client:
@@ -117,12 +120,15 @@ class EmbeddedServer:
 def url_in(data: Path) -> str | None:
     """Where the server that uses `data` is reached; None where none was started, or it was stopped.
 
-    A server that was killed leaves its last address behind: nobody answers there.
+    A server that was killed leaves its last address behind: nobody answers there. Raises
+    ConfigError where `data` cannot be read.
     """
     try:
         return (data / URL_FILE).read_text("utf-8")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unusable(data, error) from None
 
 
 def _program_of(data: Path) -> Path | None:
@@ -130,6 +136,13 @@ def _program_of(data: Path) -> Path | None:
         return Path((data / PROGRAM_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return None
+
+
+def _unusable(data: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        detail=f"the data directory {data} cannot be used: {error.strerror}; "
+        "name another with --data or COLONY_DATA"
+    )
 
 
 def _address(path: Path | None) -> tuple[str, str]:

@@ -29,13 +29,18 @@ local trace, receipts, catalogue = KEYS[1], KEYS[2], KEYS[3]
 local cells, index, unique = KEYS[4], KEYS[5], KEYS[6]
 local operation, digest, name, definition = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 6 or not (holds(trace, 'hash') and holds(receipts, 'hash') and holds(unique, 'hash')
-    and holds(catalogue, 'hash') and holds(cells, 'hash') and holds(index, 'zset')) then
-  return redis.error_reply('ERR settle: wrong arguments, or a key holds something else')
+if #ARGV ~= 6 or not (holds(trace, 'hash') and holds(catalogue, 'hash')
+    and holds(receipts, 'hash', 'HSET') and holds(unique, 'hash', 'HSET')
+    and holds(cells, 'hash', 'HSET', 'HMGET')
+    and holds(index, 'zset', 'ZADD', 'ZREM', 'ZRANGEBYLEX')) then
+  return redis.error_reply('ERR settle: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
@@ -71,6 +76,14 @@ local function find(column, value)
   end
   return ids
 end
+local function merged(kept, given)
+  local ids, known = cmsgpack.unpack(kept), {}
+  for _, id in ipairs(ids) do known[id] = true end
+  for _, id in ipairs(cmsgpack.unpack(given)) do
+    if not known[id] then ids[#ids + 1] = id end
+  end
+  return cmsgpack.pack(ids)
+end
 local function won(last)
   local answer = { 'won', last }
   for _, id in ipairs(find(round.question[1], round.question[2])) do
@@ -104,8 +117,8 @@ for n, columns in ipairs(defined.unique) do
 end
 for _, key in ipairs(claims) do id = id or redis.call('HGET', unique, key) end
 if not id then
-  id = string.format('%016d', tonumber(redis.call('HGET', cells, 'seq') or '0') + 1)
   local now = redis.call('TIME')
+  id = string.format('%016d', tonumber(redis.call('HGET', cells, 'seq') or '0') + 1)
   redis.call('HSET', cells, 'seq', id)
   redis.call('HSET', cells, id .. ':', now[1] .. string.format('%03d', math.floor(now[2] / 1000)))
   redis.call('ZADD', index, 0, '\0\0' .. id)
@@ -116,8 +129,13 @@ if not id then
   for _, key in ipairs(claims) do redis.call('HSET', unique, key, id) end
 end
 for column, text in pairs(hidden) do
-  local added = redis.call('HSETNX', cells, id .. ':' .. column, text) == 1
-  if added and column == '?round' then redis.call('ZADD', index, 0, entry(column, text, id)) end
+  local kept = redis.call('HGET', cells, id .. ':' .. column)
+  if column ~= '?round' then
+    redis.call('HSET', cells, id .. ':' .. column, kept and merged(kept, text) or text)
+  elseif not kept then
+    redis.call('HSET', cells, id .. ':?round', text)
+    redis.call('ZADD', index, 0, entry('?round', text, id))
+  end
 end
 
 local expected, answered, missing = {}, {}, 0

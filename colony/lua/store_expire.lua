@@ -16,13 +16,14 @@
 local cells, index, unique = KEYS[1], KEYS[2], KEYS[3]
 local retain_s, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local function holds(key, kind)
+local function holds(key, kind, command)
+  if command and not redis.acl_check_cmd(command, key) then return false end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 3 or not retain_s or not most or not (holds(cells, 'hash') and holds(index, 'zset')
-    and holds(unique, 'hash')) then
-  return redis.error_reply('ERR store_expire: wrong arguments, or a key holds something else')
+if #ARGV ~= 3 or not retain_s or not most or not (holds(cells, 'hash', 'HDEL')
+    and holds(unique, 'hash', 'HDEL') and holds(index, 'zset', 'ZREM')) then
+  return redis.error_reply('ERR store_expire: wrong arguments, keys or permissions')
 end
 local defined = cmsgpack.unpack(ARGV[1])
 local function entry(column, value, id)

@@ -26,13 +26,15 @@ local trace, receipts, catalogue = KEYS[1], KEYS[2], KEYS[3]
 local cells, index, unique = KEYS[4], KEYS[5], KEYS[6]
 local operation, digest, name, definition = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local function holds(key, kind)
+local function holds(key, kind, command)
+  if command and not redis.acl_check_cmd(command, key) then return false end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 5 or not (holds(trace, 'hash') and holds(receipts, 'hash') and holds(unique, 'hash')
-    and holds(catalogue, 'hash') and holds(cells, 'hash') and holds(index, 'zset')) then
-  return redis.error_reply('ERR store_insert: wrong arguments, or a key holds something else')
+if #ARGV ~= 5 or not (holds(trace, 'hash') and holds(catalogue, 'hash')
+    and holds(receipts, 'hash', 'HSET') and holds(unique, 'hash', 'HSET')
+    and holds(cells, 'hash', 'HSET') and holds(index, 'zset', 'ZADD')) then
+  return redis.error_reply('ERR store_insert: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
@@ -67,13 +69,13 @@ local function answer(given)
   return { token, count }
 end
 
+local now = redis.call('TIME')
 for n, columns in ipairs(defined.unique) do
   local key = claim(n, columns)
   if key and redis.call('HEXISTS', unique, key) == 1 then return answer({ 'taken', n }) end
   claims[#claims + 1] = key
 end
 local id = string.format('%016d', tonumber(redis.call('HGET', cells, 'seq') or '0') + 1)
-local now = redis.call('TIME')
 redis.call('HSET', cells, 'seq', id)
 redis.call('HSET', cells, id .. ':', now[1] .. string.format('%03d', math.floor(now[2] / 1000)))
 redis.call('ZADD', index, 0, '\0\0' .. id)

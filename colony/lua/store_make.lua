@@ -22,13 +22,15 @@
 local trace, catalogue, cells, index, unique = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local name, before, definition = ARGV[1], ARGV[2], ARGV[3]
 
-local function holds(key, kind)
+local function holds(key, kind, command)
+  if command and not redis.acl_check_cmd(command, key) then return false end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 4 or not (holds(trace, 'hash') and holds(unique, 'hash') and holds(catalogue, 'hash')
-    and holds(cells, 'hash') and holds(index, 'zset')) then
-  return redis.error_reply('ERR store_make: wrong arguments, or a key holds something else')
+if #ARGV ~= 4 or not (holds(trace, 'hash') and holds(catalogue, 'hash', 'HSET')
+    and holds(unique, 'hash', 'HSET') and holds(cells, 'hash', 'HSET')
+    and holds(index, 'zset', 'ZADD')) then
+  return redis.error_reply('ERR store_make: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
@@ -55,8 +57,8 @@ for number, row in ipairs(rows) do
     if key then claims[key] = string.format('%016d', number) end
   end
 end
-redis.call('HSET', catalogue, name, definition)
 local now = redis.call('TIME')
+redis.call('HSET', catalogue, name, definition)
 for number, row in ipairs(rows) do
   local id = string.format('%016d', number)
   redis.call('HSET', cells, 'seq', id)

@@ -29,14 +29,17 @@ local cells, index, unique = KEYS[4], KEYS[5], KEYS[6]
 local operation, digest, name, definition = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local nth = tonumber(ARGV[6])
 
-local function holds(key, kind)
+local function holds(key, kind, ...)
+  for _, command in ipairs({ ... }) do
+    if not redis.acl_check_cmd(command, key) then return false end
+  end
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-if #ARGV ~= 6 or not nth
-    or not (holds(trace, 'hash') and holds(receipts, 'hash') and holds(unique, 'hash')
-    and holds(catalogue, 'hash') and holds(cells, 'hash') and holds(index, 'zset')) then
-  return redis.error_reply('ERR store_upsert: wrong arguments, or a key holds something else')
+if #ARGV ~= 6 or not nth or not (holds(trace, 'hash') and holds(catalogue, 'hash')
+    and holds(receipts, 'hash', 'HSET') and holds(unique, 'hash', 'HDEL', 'HSET')
+    and holds(cells, 'hash', 'HDEL', 'HSET') and holds(index, 'zset', 'ZREM', 'ZADD')) then
+  return redis.error_reply('ERR store_upsert: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'cause')
 if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then

@@ -12,6 +12,7 @@ from typing import Self
 
 from pydantic import JsonValue
 
+from colony.access.admission import Admission
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.dead_letters import Buried, DeadLetters
@@ -63,6 +64,7 @@ class Harness:
         self.streams = Streams(self.link, self.keys, self.blobs)
         self.publication = Publication(self.link, self.keys)
         self.traces = Traces(self.link, self.keys)
+        self.admission = Admission(self.link, self.keys, self.publication)
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.workshop = Workshop(self.link, self.keys, environment=environment or {}, root=root)
         self.steps = 0
@@ -104,9 +106,8 @@ class Harness:
         context: Headers | None = None,
         hop: Headers | None = None,
     ) -> str:
-        """Admit a message and return its trace id."""
-        budget = ttl or self.publication.current.settings.message_default_ttl
-        birth = await self.traces.birth(target, body, ttl=budget, context=context, hop=hop)
+        """Admit a message, as an interface does, and return its trace id."""
+        birth = await self.admission.admit(target, body, ttl=ttl, context=context, hop=hop)
         return birth.trace_id
 
     async def pending(self) -> Sequence[Delivery]:

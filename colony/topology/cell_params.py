@@ -1,4 +1,6 @@
-"""Cell params: what the type of a cell says of the `params` a tree gives it."""
+"""Cell params: what the type of a cell says of the `params` a tree gives it, and of its files."""
+
+from collections.abc import Callable
 
 from pydantic import JsonValue
 
@@ -6,6 +8,7 @@ from colony import cell as cells
 from colony.errors import TopologyError
 from colony.topology.documents import check
 from colony.topology.findings import Findings, Place
+from colony.topology.model import CellSpec
 from colony.topology.substitution import Substituted
 
 
@@ -23,7 +26,25 @@ def check_type(name: str, place: Place, findings: Findings) -> type[cells.Cell] 
 
 def check_params(
     kind: type[cells.Cell], params: Substituted, place: Place, findings: Findings
-) -> None:
-    """Add a finding for everything the cell type refuses; unset variables are given the benefit."""
+) -> bool:
+    """Whether the params are complete and the cell type takes them.
+
+    Adds a finding for everything it refuses; unset variables are given the benefit.
+    """
     value: JsonValue = params.value
-    check(kind.Params, value, place.at("params"), findings, excused=params.failed)
+    fit = check(kind.Params, value, place.at("params"), findings, excused=params.failed)
+    return fit is not None and not params.failed(())
+
+
+def check_flaws(
+    kind: type[cells.Cell],
+    spec: CellSpec,
+    places: Callable[[str], Place],
+    findings: Findings,
+) -> None:
+    """Add a finding for everything else the cell type finds wrong with a cell.
+
+    `places` gives the place of a file of the cell.
+    """
+    for flaw in kind.flaws(spec):
+        findings.flaw(places(flaw.file), flaw)

@@ -25,6 +25,15 @@ def check_contracts(draft: Draft, findings: Findings) -> None:
                 )
                 place = cell.place.at("contract", "consumes", "context", key)
                 findings.error(place, "header_contract", sentence)
+                continue
+            entry = _entry_leaving_open(draft, cell.spec.path, key)
+            if entry is not None:
+                sentence = (
+                    f"{cell.spec.path} needs context.{key}; on a way from {entry} no edge sets it, "
+                    "so it is there only if the caller brings it."
+                )
+                place = cell.place.at("contract", "consumes", "context", key)
+                findings.warning(place, "header_contract", sentence)
         _check_emitted_types(cell, findings)
 
 
@@ -45,6 +54,27 @@ def may_have_context(draft: Draft, path: str, key: str) -> bool:
                 seen.add(edge.source)
                 ahead.append(edge.source)
     return False
+
+
+def _entry_leaving_open(draft: Draft, path: str, key: str) -> str | None:
+    """An entry that may get `context.key` and need not, where no edge sets it on a way to `path`.
+
+    What requires the key itself is never passed without it.
+    """
+    seen, ahead = {path}, [path]
+    while ahead:
+        node = ahead.pop()
+        if node != path and (node in draft.doubtful or _requires(draft, node, key)):
+            continue
+        if node != path and _expects(draft, node, key):
+            return node
+        for edge in draft.into.get(node, ()):
+            modifier = edge.spec.modifier
+            changed = modifier and key in {*modifier.set_context, *modifier.delete_context}
+            if not changed and edge.source not in seen:
+                seen.add(edge.source)
+                ahead.append(edge.source)
+    return None
 
 
 def provided_hop(
@@ -109,6 +139,11 @@ def _check_emitted_types(cell: DraftCell, findings: Findings) -> None:
 def _expects(draft: Draft, path: str, key: str) -> bool:
     contract = draft.cells[path].contract if path in draft.cells else None
     return contract is not None and key in contract.ingress.context
+
+
+def _requires(draft: Draft, path: str, key: str) -> bool:
+    contract = draft.cells[path].contract if path in draft.cells else None
+    return contract is not None and key in _required(contract.consumes.context)
 
 
 def _required(fields: dict[str, FieldSpec]) -> list[str]:

@@ -1,7 +1,7 @@
 """Embedding: the files of a cell's directory that are published with it, and their limits."""
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,16 +11,22 @@ from colony.errors import TopologyTooLarge
 from colony.topology.documents import read_text
 from colony.topology.findings import Findings, Place
 from colony.topology.model import TopologySpec
-from colony.topology.templates import Folder
+from colony.topology.templates import CONFIG, Folder
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_TREE_BYTES: Final = 8 * 1024 * 1024
 
 
 def embedded_files(
-    folder: Folder, params: Mapping[str, JsonValue], place: Place, findings: Findings
+    folder: Folder,
+    params: Mapping[str, JsonValue],
+    places: Callable[[str], Place],
+    findings: Findings,
 ) -> dict[str, str]:
-    """The text of the script that `params` name and of every seed, by name below the directory."""
+    """The text of the script that `params` name and of every seed, by name below the directory.
+
+    `places` gives the place of a file of the directory, by that name.
+    """
     files = folder.files("seed", ".jsonl")
     written = params.get("script_path")
     if isinstance(written, str):
@@ -30,8 +36,8 @@ def embedded_files(
             files[name] = script
         else:
             sentence = f"There is no file {written!r} in the directory of the cell."
-            findings.error(place.at("params", "script_path"), "script_missing", sentence)
-    texts = {name: read_text(file, place, findings) for name, file in files.items()}
+            findings.error(places(CONFIG).at("params", "script_path"), "script_missing", sentence)
+    texts = {name: read_text(file, places(name), findings) for name, file in files.items()}
     return {name: text for name, text in texts.items() if text is not None}
 
 

@@ -9,6 +9,7 @@ Severity = Literal["error", "warning"]
 Step = str | int
 
 DANGLING = "dangling_endpoint"
+NOT_IMPORTABLE = "handler_not_importable"
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
@@ -57,6 +58,20 @@ class Finding:
         return f"{self.file} {self.json_path}: {self.severity} {self.code}: {self.sentence}"
 
 
+@dataclass(frozen=True)
+class Flaw:
+    """What keeps a cell from working, as its type sees it.
+
+    It is written at `steps` in `file`, a file of the cell's directory.
+    """
+
+    code: str
+    sentence: str
+    steps: tuple[Step, ...] = ()
+    file: str = "config.json"
+    severity: Severity = "error"
+
+
 class Findings:
     """The findings of one load, in the order they were made; the same one is kept once."""
 
@@ -71,6 +86,10 @@ class Findings:
         """Add what would go wrong live."""
         self._add("warning", place, code, sentence)
 
+    def flaw(self, place: Place, flaw: Flaw) -> None:
+        """Add what the type of a cell finds wrong with it."""
+        self._add(flaw.severity, place.at(*flaw.steps), flaw.code, flaw.sentence)
+
     def _add(self, severity: Severity, place: Place, code: str, sentence: str) -> None:
         found = Finding(severity, place.file, place.json_path, code, sentence)
         self._found.setdefault(found)
@@ -82,10 +101,12 @@ class Findings:
 
 def strictly(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings under `--strict`: an edge end that names nothing is an error there."""
-    return tuple(
-        replace(finding, severity="error") if finding.code == DANGLING else finding
-        for finding in findings
-    )
+    return _as_errors(findings, DANGLING)
+
+
+def hosted_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings where this host runs the cells: a handler it cannot import is an error there."""
+    return _as_errors(findings, NOT_IMPORTABLE)
 
 
 def exit_status(findings: Iterable[Finding], *, strict: bool) -> Literal[0, 1, 2]:
@@ -94,6 +115,13 @@ def exit_status(findings: Iterable[Finding], *, strict: bool) -> Literal[0, 1, 2
     if any(finding.severity == "error" for finding in judged):
         return 2
     return 1 if strict and judged else 0
+
+
+def _as_errors(findings: Iterable[Finding], code: str) -> tuple[Finding, ...]:
+    return tuple(
+        replace(finding, severity="error") if finding.code == code else finding
+        for finding in findings
+    )
 
 
 def _spell(step: Step) -> str:

@@ -11,6 +11,7 @@ from colony.topology.embedding import oversized
 from colony.topology.findings import Finding, Findings, Place
 from colony.topology.lint import lint
 from colony.topology.model import CellSettings, CellSpec, TopologySpec
+from colony.topology.modules import check_shadowing, importable
 from colony.topology.reader import Reader
 from colony.topology.substitution import variables
 from colony.topology.templates import CONFIG
@@ -60,7 +61,9 @@ def load(
         templates=(root / "templates", *templates),
         findings=findings,
     )
-    draft = reader.read()
+    check_shadowing(root, findings)
+    with importable(root):
+        draft = reader.read()
     if draft is None:
         return Loaded(None, findings.all(), _refusal(findings.all(), [], reader.unset))
     draft = compile_edges(_with_sinks(draft, sinks, findings), findings)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from colony.errors import PathError, SubstitutionError
 from colony.paths import ROOT, check_segment, resolve
 from colony.topology import substitution
-from colony.topology.cell_params import check_params, check_type
+from colony.topology.cell_params import check_flaws, check_params, check_type
 from colony.topology.documents import check, read_object
 from colony.topology.draft import Draft, DraftCell, DraftEdge
 from colony.topology.embedding import embedded_files
@@ -167,9 +168,9 @@ class Reader:
         resolved = substitution.resolve(params, self.variables)
         self._report(resolved, place.at("params"), "The worker that hosts the cell needs it.")
         kind = check_type(settings.type, place, self.findings)
-        if kind is not None:
-            check_params(kind, resolved, place, self.findings)
-        files = embedded_files(folder, params, place, self.findings)
+        fit = kind is not None and check_params(kind, resolved, place, self.findings)
+        places = partial(self._place_in, folder)
+        files = embedded_files(folder, params, places, self.findings)
         spec = CellSpec(
             path=path,
             cell=settings,
@@ -179,6 +180,14 @@ class Reader:
             files=files,
         )
         self.cells[path] = DraftCell(spec, place)
+        if kind is not None and fit:
+            filled = spec.model_copy(update={"params": resolved.value})
+            check_flaws(kind, filled, places, self.findings)
+
+    def _place_in(self, folder: Folder, name: str) -> Place:
+        file = folder.file(name)
+        assert file is not None, "the file of a cell lies in one of its folders"
+        return self._place(file)
 
     def _contract(self, document: _Document, path: str, place: Place) -> Contract | None:
         if "contract" not in document:

@@ -97,6 +97,47 @@ async def test_a_settled_round_is_read_from_what_settle_was_told(link: Link) -> 
     assert found.missing == ("u", "a")
 
 
+async def test_the_row_of_a_question_is_no_call_but_may_be_missing(link: Link) -> None:
+    thread = Thread(link)
+    settle = {
+        "operation": "settle",
+        "table": "thread",
+        "key": {"turn_id": "q", "iter": 0},
+        "guard": {"role": "assistant", "fired": 0},
+    }
+    asked = {"role": "assistant", "turn": "x", "fired": 0}
+    await thread.do(**settle, row=asked, expects=["a", "@question"])
+
+    (before,) = await Rounds(link, KEYS).open(["/memory"])
+    await thread.do(**settle, row={"role": "user", "turn": "x"}, answers=["@question"])
+    (after,) = await Rounds(link, KEYS).open(["/memory"])
+
+    assert [(r.expected, r.received, r.missing) for r in (before, after)] == [
+        (("a",), (), ("a", "question")),
+        (("a",), (), ("a",)),
+    ]
+
+
+@pytest.mark.parametrize("operation", ["insert", "upsert", "settle"])
+async def test_a_round_whose_trace_ended_or_is_gone_is_not_open(link: Link, operation: str) -> None:
+    table = {"columns": COLUMNS, "unique": [["turn_id"]]}
+    thread = Thread(link, schema=Schema.model_validate({"tables": {"thread": table}}))
+    row = {"turn_id": "q", "iter": 0, "role": "assistant", "turn": "[]", "fired": 0}
+    more = {"key": {"turn_id": "q", "iter": 0}, "guard": {"role": "assistant"}, "expects": ["a"]}
+    given = more if operation == "settle" else {}
+    await thread.do(operation=operation, table="thread", row=row, **given)
+    rounds = Rounds(link, KEYS)
+
+    found = {}
+    for state in ("open", "quiet", "ended"):
+        await link.command("HSET", KEYS.trace("trace"), "state", state)
+        found[state] = len(await rounds.open(["/memory"]))
+    await link.command("DEL", KEYS.trace("trace"))
+
+    assert found == {"open": 1, "quiet": 1, "ended": 0}
+    assert await rounds.open(["/memory"]) == []
+
+
 async def test_rounds_of_all_stores_are_listed_the_oldest_first(link: Link) -> None:
     for path, turn_id, added in (("/one", "young", "2000"), ("/two", "old", "1000")):
         await Thread(link, path).insert("assistant", calls("a"), turn_id)

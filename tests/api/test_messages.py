@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from colony.access import Access
+from colony.topology.model import ColonySettings, TopologySpec
 
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
@@ -73,6 +74,13 @@ async def test_a_timeout_ends_the_trace(http: httpx.AsyncClient, running: Access
     assert response.status_code == 200
     assert response.json()["cause"] == "failed"
     assert response.json()["reason"] == "trace_timeout"
+
+
+async def test_the_shortest_timeout_is_still_one(http: httpx.AsyncClient, access: Access) -> None:
+    response = await http.post("/messages", json=message(timeout_s=0.0001))
+
+    deadlines = await access.link.command("ZRANGE", access.keys.deadlines(), 0, -1)
+    assert deadlines == [response.json()["trace_id"].encode()]
 
 
 async def test_an_unknown_target_is_accepted_and_dies(
@@ -234,6 +242,30 @@ async def test_an_idempotency_key_of_another_request_is_refused(http: httpx.Asyn
     key = {"Idempotency-Key": "order-1"}
     await http.post("/messages", json=message(), headers=key)
     other = await http.post("/messages", json=message("somebody else"), headers=key)
+
+    assert problem(other) == (422, "idempotency_key_reused")
+
+
+async def test_an_idempotency_key_holds_when_the_tree_changes(
+    http: httpx.AsyncClient, access: Access, spec: TopologySpec
+) -> None:
+    key = {"Idempotency-Key": "order-1"}
+    first = await http.post("/messages", json=message(), headers=key)
+    settings = ColonySettings(message_default_ttl=7)
+    await access.publication.publish(spec.model_copy(update={"settings": settings}))
+    await access.publication.refresh()
+    again = await http.post("/messages", json=message(), headers=key)
+
+    assert (again.status_code, again.json()) == (202, first.json())
+
+
+@pytest.mark.parametrize("more", [{"ttl": 64}, {"timeout_s": 5}, {"headers": {"chat": 1}}])
+async def test_whatever_a_client_says_is_part_of_its_request(
+    http: httpx.AsyncClient, more: dict[str, Any]
+) -> None:
+    key = {"Idempotency-Key": "order-1"}
+    await http.post("/messages", json=message(), headers=key)
+    other = await http.post("/messages", json=message(**more), headers=key)
 
     assert problem(other) == (422, "idempotency_key_reused")
 

@@ -115,6 +115,15 @@ async def test_traces_are_listed_by_state(http: httpx.AsyncClient, running: Acce
         "/colony/registry?pathprefix=/x",
         "/colony/registry?path=/x&path=/y",
         "/colony/trace?since=yesterday",
+        f"/colony/trace?since={2**63}",
+        f"/colony/dead_letters?since={10**26}",
+        f"/colony/messages?until={10**26}",
+        f"/colony/messages?before_created_at={10**26}&before_id=x",
+        f"/colony/events?trace_id=x&after={10**26}-1",
+        f"/colony/events?trace_id=x&after=1-{2**63}",
+        "/colony/events?trace_id=x&after=٣-1",
+        "/colony/events?trace_id=x&after=",
+        f"/colony/events?after={10**26}-1",
         "/colony/messages?before_id=x",
         "/colony/messages?body_kind=large",
         "/colony/messages?scan_budget=50001",
@@ -126,6 +135,19 @@ async def test_traces_are_listed_by_state(http: httpx.AsyncClient, running: Acce
 )
 async def test_a_query_that_is_wrong_is_refused(http: httpx.AsyncClient, url: str) -> None:
     response = await http.get(url)
+
+    assert (response.status_code, response.json()["code"]) == (400, "bad_query")
+
+
+async def test_numbers_at_their_bound_are_answered(http: httpx.AsyncClient) -> None:
+    letters = await read(http, "/colony/dead_letters", since=2**63 - 1)
+
+    assert letters["dead_letters"] == []
+
+
+async def test_an_event_id_in_the_header_is_bounded_as_well(http: httpx.AsyncClient) -> None:
+    headers = {"Last-Event-ID": f"{10**26}-1"}
+    response = await http.get("/colony/events?trace_id=x", headers=headers)
 
     assert (response.status_code, response.json()["code"]) == (400, "bad_query")
 

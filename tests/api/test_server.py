@@ -10,12 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from colony.access import Access
+from colony.api.requests import _read
 from colony.api.server import Server
 from colony.body import Body, Entry
 from colony.codec import decode_head
 from colony.errors import ConfigError
+from colony.log import Outage
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import ColonySettings, TopologySpec
 
@@ -187,6 +190,70 @@ async def test_who_asks_before_sending_too_much_is_told_at_once(access: Access) 
         writer.close()
 
     assert answered.startswith(b"HTTP/1.1 413 ")
+
+
+SLOW = (
+    "POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    "Content-Length: 99\r\n\r\n{"
+)
+
+
+@asynccontextmanager
+async def sending(server: Server, text: str) -> AsyncIterator[asyncio.StreamReader]:
+    """What comes back to a client that sends this and no more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.address.split(":")[-1])
+    writer.write(text.encode())
+    async with asyncio.timeout(10):
+        yield reader
+    writer.close()
+
+
+async def test_a_body_that_does_not_come_is_408_and_the_end(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colony.api.requests.BODY_TIMEOUT_S", 0.1)
+    async with serving(access.link.url) as (server, _), sending(server, SLOW) as reader:
+        answered = await reader.read()
+
+    assert answered.startswith(b"HTTP/1.1 408 ")
+    assert b"content-type: application/problem+json" in answered
+    assert b'"request_timeout"' in answered
+
+
+async def test_a_stop_answers_who_is_still_sending_and_logs_no_traceback(
+    access: Access, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("colony.api.server.GRACE_S", 0.1)
+    begun = asyncio.Event()
+
+    async def reading(request: Request) -> bytes:
+        begun.set()
+        return await _read(request)
+
+    monkeypatch.setattr("colony.api.requests._read", reading)
+    async with serving(access.link.url) as (server, _), sending(server, SLOW) as reader:
+        await begun.wait()
+        server.stop()
+        answered = await reader.read()
+
+    assert answered.startswith(b"HTTP/1.1 503 ")
+    assert b'"server_stopping"' in answered
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_server_that_is_away_is_said_once(
+    redis_binary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Outage, "_said", -1000.0)
+    with RedisServer.start(redis_binary) as redis:
+        async with serving(redis.url) as (_, http):
+            redis.kill()
+            for _ in range(5):
+                body = {"target": "/greet", "body": {"messages": []}}
+                assert (await http.post("/messages", json=body)).status_code == 503
+
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage().split()[0] for record in errors] == ["server_unavailable"]
 
 
 async def test_a_port_that_is_taken_is_refused_by_name() -> None:

@@ -121,3 +121,29 @@ def test_no_color_is_respected(colony) -> None:
 )  # fmt: skip
 def test_an_age_is_told_in_the_unit_that_fits(ms: int, told: str) -> None:
     assert age(ms) == told
+
+
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "colony", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.stdout.startswith("colony ")
+
+
+def test_places_that_cannot_be_written_end_with_2(colony, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    colony("new", str(tmp_path / "tree"))
+    colony.env.pop("COLONY_REDIS_URL")
+    inside = str(tmp_path / "file" / "data")
+
+    up = ("up", str(tmp_path / "tree"), "--data", inside)
+    for arguments in (up, ("status", "--data", inside), ("new", inside)):
+        assert "colony: config_invalid: " in colony(*arguments, status=2).stderr
+    colony.env["XDG_STATE_HOME"] = inside
+    assert "COLONY_DATA" in colony("up", str(tmp_path / "tree"), status=2).stderr
+
+
+def test_a_new_tree_is_named_as_a_shell_takes_it(colony, tmp_path: Path) -> None:
+    told = colony("new", str(tmp_path / "has space")).stdout
+
+    assert f"colony up '{tmp_path}/has space'" in told

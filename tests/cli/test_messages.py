@@ -1,6 +1,7 @@
 """Messages from the command line: sent, traced, cancelled, buried."""
 
 import json
+import time
 from pathlib import Path
 
 import httpx
@@ -17,8 +18,31 @@ def test_sending_prints_the_trace_and_the_trace_its_hops(up) -> None:
         assert "/greet → /out  ttl 62  route=done  [hop.route == 'done']  +" in told
 
 
+def test_bodies_are_shown_below_their_hops(up) -> None:
+    trace_id = up("send", "/greet", "you " * 99, "--wait", "10").stderr.split()[1]
+
+    for told in (up("trace", trace_id, "--bodies"), up("trace", trace_id, "--follow", "--bodies")):
+        lines = told.stdout.splitlines()
+        [at] = [n for n, line in enumerate(lines) if "@external → /greet" in line]
+        assert lines[at + 1].strip().startswith("user text: you you")
+        assert lines[at + 1].endswith("…")
+    assert "user text" not in up("trace", trace_id).stdout
+
+
+def test_following_as_json_ends_with_how_the_trace_ended(up) -> None:
+    trace_id = up("send", "/greet", "you", "--wait", "10").stderr.split()[1]
+
+    lines = up("trace", trace_id, "--follow", "--format", "json").stdout.splitlines()
+    *hops, end = map(json.loads, lines)
+    assert [hop["to_path"] for hop in hops] == ["/greet", "/out"]
+    assert end["record"]["cause"] == "completed"
+
+
 def test_waiting_prints_what_came_of_it(up) -> None:
-    assert up("send", "/greet", "you", "--wait", "10").stdout == "hello you\n"
+    shown = up("send", "/greet", "you", "--wait", "10")
+    assert shown.stdout == "hello you\n"
+    [_, trace_id] = shown.stderr.split()
+    assert up("trace", trace_id, "--follow").stdout.splitlines()[-1].startswith(trace_id)
 
     told = up.json("send", "greet", "you", "--wait", "10")
     assert (told["state"], told["cause"]) == ("ended", "completed")
@@ -28,7 +52,10 @@ def test_waiting_prints_what_came_of_it(up) -> None:
 def test_a_wait_that_runs_out_ends_with_1_and_the_trace_can_be_cancelled(up) -> None:
     told = up("send", "/slow", "you", "--wait", "0.1", status=1)
     trace_id = told.stdout.strip()
-    assert told.stderr == f"trace {trace_id} did not complete: not after 0.1 s\n"
+    assert told.stderr.splitlines() == [
+        f"trace {trace_id}",
+        f"trace {trace_id} did not complete: not after 0.1 s",
+    ]
 
     assert up("cancel", trace_id).stdout == f"{trace_id} is cancelled\n"
     assert up.json("cancel", trace_id) == {"trace_id": trace_id, "cause": "cancelled"}
@@ -57,8 +84,13 @@ def test_what_cannot_be_sent_is_refused_in_one_line(up, tmp_path: Path) -> None:
     told = up("send", "/greet", "--json", str(tmp_path / "body.json"), status=2).stderr
     assert told.startswith("colony: invalid_ubf_body: ")
     assert len(told.splitlines()) == 1
-    for wrong in (("--ttl", "0"), ("--hop", "x"), ("--context", "x:={"), ("--wait", "-1")):
-        assert "Invalid value" in up("send", "/greet", "you", *wrong, status=2).stderr
+    wrong = (
+        "--ttl=0", "--hop=x", "--context=x:={", "--context=x:=NaN", "--hop=x:=1e999", "--wait=-1",
+        "--wait=nan", "--timeout=nan", "--timeout=inf", "--timeout=0",
+    )  # fmt: skip
+    for option in wrong:
+        assert "Invalid value" in up("send", "/greet", "you", option, status=2).stderr
+    assert "the target is empty" in up("send", "", "you", status=2).stderr
     assert "TEXT or --json" in up("send", "/greet", status=2).stderr
 
 
@@ -103,3 +135,42 @@ def test_the_status_is_one_screen(up) -> None:
     assert up("rounds").stdout == "no round is open\n"
     assert up.json("rounds") == []
     assert "round_not_found" in up("rounds", "nothing", status=2).stderr
+
+
+def test_letters_that_are_there_are_acted_on_and_the_others_told(up) -> None:
+    for _ in range(2):
+        up("send", "/nobody", "you", "--wait", "10", status=1)
+    newest, older = [row["id"] for row in up.json("dead-letters", "list", "--limit", "2")]
+    missing = "1-1"
+
+    for action in ("replay", "drop"):
+        told = up("dead-letters", action, newest, missing, older, status=2)
+        assert missing not in told.stdout
+        assert newest in told.stdout
+        assert older in told.stdout
+        assert told.stderr == f"colony: dead_letter_not_found: no dead letter {missing}\n"
+    assert newest not in up("dead-letters", "list").stdout
+
+
+def test_letters_are_listed_from_the_newest_page_by_page(up) -> None:
+    up("dead-letters", "drop", "--all", "--yes")
+    for _ in range(3):
+        up("send", "/nobody", "you", "--wait", "10", status=1)
+    ids = [row["id"] for row in up.json("dead-letters", "list")]
+    assert ids == sorted(ids, reverse=True)
+
+    told = up("dead-letters", "list", "--limit", "2").stdout
+    assert told.endswith(f"2 of 3 letters, the newest first; --before {ids[1]} goes on\n")
+    assert time.strftime("%Y-%m-%d ") in told
+    [last] = up.json("dead-letters", "list", "--before", ids[1])
+    assert last["id"] == ids[2]
+    assert up("dead-letters", "drop", "--all", "--yes").stdout == "3 letters dropped\n"
+
+
+def test_traces_are_listed_from_the_newest(up) -> None:
+    ids = [up("send", "/greet", "you", "--wait", "10").stderr.split()[1] for _ in range(2)]
+
+    listed = [trace["trace_id"] for trace in up.json("traces", "--limit", "2")]
+    assert listed == ids[::-1]
+    assert f"{ids[1]}  {time.strftime('%Y-')}" in up("traces").stdout
+    assert ids[0] not in up("traces", "--state", "open").stdout

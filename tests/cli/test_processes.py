@@ -142,6 +142,33 @@ def test_the_roles_run_apart_and_follow_a_tree_that_is_applied_later(
         assert answered.json()["outputs"][0]["body"]["messages"][0]["text"] == "hello you"
 
 
+def test_roles_say_where_they_serve_and_that_they_have_stopped(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
+    colony("apply", str(tree))
+    log = {"COLONY_LOG_FORMAT": "json"}
+    for role, cells, more in (("router", 3, ()), ("worker", 1, ("--cells", "/out"))):
+        with run(role, *more, env=env | log) as process:
+            assert process.popen.stderr
+            told = json.loads(process.popen.stderr.readline())
+            status, rest = process.end()
+
+        assert (told["event"], told["role"], told["slot"]) == ("serving", role, 0)
+        assert (told["colony"], told["version"], told["cells"]) == ("colony", 1, cells)
+        assert told["server"] == env["COLONY_REDIS_URL"]
+        assert status == 0
+        assert json.loads(rest.splitlines()[-1])["event"] == "stopped"
+
+
+def test_a_worker_whose_cells_are_none_of_the_tree_says_so(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
+    colony("apply", str(tree))
+    with run("worker", "--cells", "/reader", env=env) as process:
+        assert process.popen.stderr
+        assert "no_cell_matches" in process.popen.stderr.readline()
+
+
 def test_an_address_others_reach_is_refused_without_a_token(colony, tree: Path) -> None:
     for command in (("up", str(tree), "--api"), ("api", "--listen")):
         told = colony(*command, "0.0.0.0:0", status=2).stderr
@@ -158,7 +185,8 @@ def test_an_agent_started_with_new_calls_its_tool(run, env: dict[str, str], colo
         letters = colony.json("dead-letters", "list")
         log = json.dumps(colony.json("trace", told["trace_id"]))
 
-    assert told["outputs"][0]["body"]["messages"][0]["text"].startswith("Both conversions are done")
+    said = told["outputs"][0]["body"]["messages"][0]["text"].splitlines()
+    assert said[1:3] == ["26.2 miles are 42.16 km", "150 pounds are 68.10 kg"]
     assert letters == []
     assert "26.2 miles are 42.16 km" in log
     assert "150 pounds are 68.10 kg" in log
@@ -199,6 +227,26 @@ def test_the_demo_asks_a_real_model_where_one_is_named(run) -> None:
     assert told["answer"] == "A sun valve saves gas."
     assert [request.body["model"] for request in model.requests] == ["m", "m"]
     assert "Dal" in str(model.requests[1].messages[-1]["content"])
+
+
+def test_the_demo_tells_why_a_real_model_did_not_answer(run) -> None:
+    env = {"COLONY_BASE_URL": "http://me:secret@127.0.0.1:1/v1", "COLONY_MODEL": "m"}
+    with run("demo", "What is a sun valve?", env=env) as process:
+        output, complaint = process.popen.communicate(timeout=60)
+
+    assert process.popen.returncode == 1
+    assert output.splitlines()[0] == "model: m at http://127.0.0.1:1/v1"
+    assert complaint.startswith("no answer: provider_error: Connection error")
+    assert "secret" not in output + complaint
+
+
+def test_the_demo_refuses_an_empty_question_and_an_empty_corpus(colony, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "picture.png").write_bytes(b"")
+
+    assert "the question is empty" in colony("demo", " ", status=2).stderr
+    told = colony("demo", "Why?", "--corpus", str(tmp_path / "corpus"), status=2).stderr
+    assert "config_invalid: no documents in" in told
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -84,3 +84,13 @@ def test_a_new_tree_is_sound_and_is_never_written_over(colony, tmp_path: Path) -
     assert "config_invalid" in colony("new", str(directory), status=2).stderr
     other = colony.json("new", str(tmp_path / "other"))
     assert "main/convert/config.json" in other["files"]
+
+
+def test_a_handler_that_is_not_here_keeps_up_from_starting_and_nothing_else(
+    colony, tree: Path
+) -> None:
+    (tree / "cli_handlers.py").write_text("def greet(:\n")
+
+    assert colony("validate", str(tree)).stdout.count("warning handler_not_importable") == 2
+    assert "at version 1" in colony("apply", str(tree)).stdout
+    assert "error handler_not_importable" in colony("up", str(tree), status=2).stderr

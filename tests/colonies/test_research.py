@@ -116,7 +116,7 @@ async def test_parallel_rounds_fire_once_each_in_any_order(start, tree, seed):
         (call("teleport", {"to": "Bell Rock"}), "unknown_tool"),
         (call("web_search", '{"query": '), "invalid_arguments"),
         (call("web_search", "[1]"), "invalid_arguments"),
-        (call("web_search", {"wrong": 1}), "invalid_input"),
+        (call("web_search", {"wrong": 1}), "invalid_arguments"),
         (call("web_fetch", {"url": "file:///../../config.json"}), "target_blocked"),
         (call(""), "missing_name"),
         (call("remember", {"operation": "delete", "table": "thread"}), "invalid_arguments"),

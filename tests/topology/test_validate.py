@@ -77,7 +77,18 @@ def test_a_context_key_that_nothing_sets_is_an_error(tree: Tree) -> None:
     assert faults(tree) == [place]
 
     tree.hive("main", edge("./in", "./a"), edge("./a", "./b"))
-    tree.cell("main/in", contract=contract(ingress={"context": ["turn_id"]}))
+    entry = contract(ingress={"context": ["turn_id"]})
+    tree.cell("main/in", contract=entry)
+    [found] = tree.findings()
+    assert (found.file, found.json_path, found.code) == place
+    assert found.severity == "warning"
+    assert "/in" in found.sentence
+
+    tree.hive("main", edge("./in", "./a", set_context={"turn_id": "'1'"}), edge("./a", "./b"))
+    assert faults(tree) == []
+
+    tree.hive("main", edge("./in", "./a"), edge("./a", "./b"))
+    tree.cell("main/in", contract=entry | needs)
     assert faults(tree) == []
 
 

@@ -139,6 +139,16 @@ def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
         ("file:///a%00.md", InvalidInput),
         ("file:///%ff.md", InvalidInput),
         ("file://[/a.md", InvalidInput),
+        ("file:///" + "a" * 5_000, NotFound),
+        ("file:///" + "a/" * 5_000, NotFound),
+        ("file:///circle.md", NotFound),
+        ("file:///circle.md/a", NotFound),
+        ("file:///.env", NotFound),
+        ("file:///.git/config", NotFound),
+        ("file:///deep/.env", NotFound),
+        ("file:///deep/../.env", NotFound),
+        ("file:///elsewhere/a.md", NotFound),
+        ("file:///..", TargetBlocked),
     ],
 )
 def test_a_url_that_names_no_document_is_refused(
@@ -148,6 +158,14 @@ def test_a_url_that_names_no_document_is_refused(
     root.mkdir()
     (tmp_path / "secret.md").write_text("secret")
     (root / "link.md").symlink_to(tmp_path / "secret.md")
+    (root / "circle.md").symlink_to(root / "circle.md")
+    for name in (".env", ".git/config", "deep/.env", "deep/a.md"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("secret")
+    (root / "elsewhere").symlink_to(root / "deep")
+    folder = Folder(root)
+    assert [folder.url(path) for path in folder.files()] == ["file:///deep/a.md"]
+    assert folder.find("file:///deep/a.md") == root / "deep" / "a.md"
 
     with pytest.raises(error):
         Folder(root).find(url)

@@ -7,11 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from colony.body import Attachment, Body, Entry
+from colony.codec import encode_body
 from colony.envelope import Emission, Envelope
 from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelServer
 from colony.topology.model import ToolDeclaration
 from workers.llm import Llm
+from workers.llm.chat_completions import MAX_RESPONSE_BYTES
 
 QUESTION = Entry.say("user", "What is it?")
 
@@ -268,7 +270,14 @@ async def test_attachments_are_refused_rather_than_left_out() -> None:
         (reading([]), "provider_error"),
         (reading({"choices": [{"finish_reason": "stop"}]}), "provider_error"),
         (choice({"content": "x"}, "an unknown reason"), "provider_error"),
-        (choice({"content": None}, None), "provider_error"),
+        (choice({"content": None}), "empty_answer"),
+        (choice({"content": ""}, "tool_calls"), "empty_answer"),
+        (choice({"content": " \n"}, None), "empty_answer"),
+        (choice({"content": []}), "empty_answer"),
+        (choice({"content": [{"type": "text", "text": ""}, {"type": "image"}]}), "empty_answer"),
+        (choice({}), "empty_answer"),
+        (reading('{"choices": ' + "[" * 100_000 + "]" * 100_000 + "}"), "provider_error"),
+        (reading('{"error": ' + "[" * 100_000 + "]" * 100_000 + "}", 400), "provider_error"),
     ],
 )
 async def test_what_goes_wrong_has_a_code_and_leaves_the_messages_unchanged(
@@ -282,6 +291,46 @@ async def test_what_goes_wrong_has_a_code_and_leaves_the_messages_unchanged(
     assert emission.body.messages == thread
     assert error_of(emission)["source"] == "provider"
     assert error_of(emission)["detail"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"id": "\\ud800", "choices": [{"message": {"content": "x"}}]}',
+        '{"model": "\\ud800", "choices": [{"message": {"content": "x"}}]}',
+        '{"choices": [{"message": {"content": "\\udfff"}}]}',
+        '{"choices": [{"message": {"tool_calls": [{"function": {"name": "\\ud800"}}]}}]}',
+        '{"error": {"type": "\\ud800", "message": "\\ud800"}}',
+    ],
+)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_half_a_surrogate_pair_is_a_response_that_cannot_be_read(
+    written: str, status: int
+) -> None:
+    with ModelServer([reading(written, status)]) as server:
+        (emission,) = await ask(host_of(server))
+
+    assert emission.hop == {"finish_reason": "error", "error_code": "provider_error"}
+    assert encode_body(emission.body)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_response_without_an_end_is_not_read_to_its_end(status: int) -> None:
+    with ModelServer([reading("x" * (MAX_RESPONSE_BYTES + 1), status)]) as server:
+        (emission,) = await ask(host_of(server))
+
+    assert emission.hop["error_code"] == "provider_error"
+    assert f"more than {MAX_RESPONSE_BYTES} bytes" in error_of(emission)["detail"]
+
+
+async def test_a_count_no_header_can_hold_is_left_out() -> None:
+    message = {"role": "assistant", "content": "x"}
+    usage = {"prompt_tokens": 2**70, "completion_tokens": 3}
+    answer = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+    with ModelServer([reading(answer)]) as server:
+        (emission,) = await ask(host_of(server))
+
+    assert emission.hop == {"finish_reason": "stop", "model": "m-1", "tokens_completion": 3}
 
 
 async def test_the_providers_sentence_is_kept_to_500_bytes() -> None:
@@ -317,6 +366,9 @@ async def test_a_server_that_is_away_is_provider_error() -> None:
         (choice({"content": "x"}, "length"), "length", "x"),
         (choice({"content": "x"}, "tool_calls"), "stop", "x"),
         (choice({"content": None, "refusal": "no"}, "content_filter"), "content_filter", "no"),
+        (choice({"content": [{"type": "text", "text": "x"}]}), "stop", "x"),
+        (choice({"content": [{"type": "text", "text": t} for t in "ab"]}, None), "stop", "ab"),
+        (choice({"content": [{"type": "refusal", "refusal": "no"}]}), "stop", "no"),
     ],
 )
 async def test_a_label_is_mapped_and_checked_against_the_message(
@@ -382,6 +434,19 @@ async def test_an_envelope_handled_again_costs_no_second_call() -> None:
 
     assert one == two
     assert len(server.requests) == 1
+
+
+async def test_a_failure_is_logged_with_its_reason_and_without_the_key() -> None:
+    refusal = {"error": {"message": "the key k-1 is wrong"}}
+    with ModelServer([{"status": 401, "body": refusal}]) as server:
+        host = host_of(server, api_key="k-1")
+        async with started(host) as cell:
+            (emission,) = await cell.handle(envelope(), host)
+
+    (line,) = host.logged
+    assert (line["event"], line["log_level"], line["code"]) == ("model_failed", "warning", "auth")
+    assert line["detail"] == "the key [redacted] is wrong"
+    assert "k-1" not in str(emission.body.to_json()["meta"])
 
 
 async def test_an_envelope_whose_call_failed_is_asked_again() -> None:
@@ -591,6 +656,17 @@ async def test_script_goes_by_the_rounds_made_for_the_last_question() -> None:
     assert emission.hop["tokens_prompt"] == 7
     assert [e.text for e in emission.body.entries] == ["done"]
     assert thread[-4].id == "fixed"
+
+
+async def test_script_may_repeat_what_the_tools_of_the_question_gave() -> None:
+    thread = [
+        wrapped("old"), Entry.result("old", "before"), QUESTION, wrapped("a"), wrapped("b"),
+        Entry.result("a", "one"), Entry.result("b", "two"),
+    ]  # fmt: skip
+
+    (emission,) = await ask(scripted({"text": "They say: {results}."}), envelope(*thread))
+
+    assert emission.body.entries[0].text == "They say: one\ntwo."
 
 
 async def test_script_may_hold_errors_and_other_reasons() -> None:

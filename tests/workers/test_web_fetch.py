@@ -189,7 +189,16 @@ async def test_six_redirects_are_too_many(server: WebServer) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    [None, "", "file:///etc/passwd", "ftp://x/", "http://u:p@x/", "http://h:x/", "http://h:0/"],
+    [
+        "http://xn--/",
+        None,
+        "",
+        "file:///etc/passwd",
+        "ftp://x/",
+        "http://u:p@x/",
+        "http://h:x/",
+        "http://h:0/",
+    ],
 )
 async def test_a_redirect_that_leads_nowhere_is_invalid(
     server: WebServer, location: str | None
@@ -237,6 +246,8 @@ async def test_no_cookie_is_ever_sent(server: WebServer) -> None:
         "http://user@host/",
         "http://[::1",
         "http://host:99999/",
+        "http://xn--/",
+        "http://xn--a-ecp.ru/",
         "file:///etc/passwd",
         "FILE:///etc/passwd",
     ],
@@ -414,6 +425,9 @@ async def test_a_document_over_the_cap_is_cut(tmp_path: Path) -> None:
         ("file:///../secret.md", "target_blocked"),
         ("file:///link.md", "target_blocked"),
         ("file:///none.md", "not_found"),
+        ("file:///" + "a" * 5_000, "not_found"),
+        ("file:///circle.md", "not_found"),
+        ("file:///.secret", "not_found"),
         ("file:///", "not_found"),
         ("file://elsewhere/a.md", "invalid_input"),
     ],
@@ -423,6 +437,8 @@ async def test_a_file_that_is_no_document_is_refused(tmp_path: Path, url: str, c
     root.mkdir()
     (tmp_path / "secret.md").write_text("secret")
     (root / "link.md").symlink_to(tmp_path / "secret.md")
+    (root / "circle.md").symlink_to(root / "circle.md")
+    (root / ".secret").write_text("secret\n")
 
     async with reader(root=str(root)) as cell:
         emission = await ask(cell, url)

@@ -4,7 +4,7 @@ A failure of either leaves the cell by its own edges, as one emission with `hop.
 program emits for one envelope leaves as a whole or, where it breaks the contract, not at all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, Self
 
@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 from colony.cell import QUICK, Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import TopologyError
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import NOT_IMPORTABLE, Flaw
+from colony.topology.model import CellSpec, Isolation, ToolDeclaration
 from workers.code.contract import check
 from workers.code.handler import InlineHandler, load
 from workers.code.isolated import IsolatedHandler
@@ -88,15 +89,29 @@ class Code(Cell):
             return None
         return declared if isinstance(declared, ToolDeclaration) else None
 
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """An isolation that is not to be had here, and a program that cannot be loaded."""
+        handler, isolation = spec.params.get("handler"), spec.cell.isolation
+        problem = _isolation_problem(isolation, script=handler is None)
+        if problem is not None:
+            yield Flaw("isolation_unavailable", _sentence(problem), ("cell", "isolation"))
+        if isinstance(handler, str):
+            try:
+                load(handler)
+            except TopologyError as error:
+                steps = ("params", "handler")
+                sentence = _sentence(str(error.facts["detail"]))
+                yield Flaw(NOT_IMPORTABLE, sentence, steps, severity="warning")
+
     async def start(self, host: Host) -> None:
         """The program is loaded; raises TopologyError where it cannot be."""
         isolation = host.spec.cell.isolation
-        if isolation == "job":
-            raise TopologyError(detail="isolation 'job' is not available for code cells")
+        problem = _isolation_problem(isolation, script=self.params.handler is None)
+        if problem is not None:
+            raise TopologyError(detail=problem)
         if self.params.handler is not None:
             self._program = await self._handler(self.params.handler, apart=isolation == "process")
-        elif isolation == "inline":
-            raise TopologyError(detail="a script always runs in a process of its own")
         else:
             self._program = await self._script(host)
 
@@ -136,3 +151,15 @@ class Code(Cell):
         return await ScriptProgram.start(
             script, self.params.for_program(), timeout_ms=self.params.external_timeout_ms
         )
+
+
+def _isolation_problem(isolation: Isolation | None, *, script: bool) -> str | None:
+    if isolation == "job":
+        return "isolation 'job' is not available for code cells"
+    if isolation == "inline" and script:
+        return "a script always runs in a process of its own"
+    return None
+
+
+def _sentence(detail: str) -> str:
+    return f"{detail[:1].upper()}{detail[1:].rstrip('.')}."

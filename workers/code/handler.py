@@ -74,8 +74,11 @@ def load(name: str) -> Function:
     module_name, _, function_name = name.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise TopologyError(detail=f"handler {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # A module may raise anything when it is imported.
+        told = f"{type(error).__name__}: {error}"
+        raise TopologyError(detail=f"handler {name!r} cannot be imported: {told}") from error
     if not callable(found):
         raise TopologyError(detail=f"handler {name!r} is not a function")
     return cast(Function, found)

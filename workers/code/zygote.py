@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.code.redaction import public_environment
-from workers.code.zygote_process import Job, Setup
+from workers.code.zygote_process import BEGUN, Job, Setup
 
 PROGRAM = Path(__file__).with_name("zygote_process.py")
 
@@ -24,6 +24,7 @@ MEMORY_BYTES = 2 * 1024**3
 # Of stdout, stderr and every file a script writes: an endless print ends here.
 FILE_BYTES = 64 * 1024**2
 PATIENCE_S = 5.0
+DYING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +112,39 @@ class Zygote:
                 os.close(file)
 
     async def _exit_code(self, files: list[int]) -> int:
+        answer = await self._ask(files)
+        if not answer and await self._died():
+            # It was dying when it was asked: the script has not begun, so another may be asked.
+            for file in files:
+                os.lseek(file, 0, os.SEEK_SET)
+            self.start()
+            answer = await self._ask(files)
+        if answer in (b"", BEGUN):
+            raise ConnectionResetError("the process that runs scripts died")
+        return int(answer.removeprefix(BEGUN))
+
+    async def _ask(self, files: list[int]) -> bytes:
+        """What the process tells of a job: that it has begun, then its exit code."""
         line, theirs = socket.socketpair()
         # Closing the line is what kills a script nobody waits for.
         with line:
             line.setblocking(False)
             with theirs:
                 self._send([*files, theirs.fileno()])
-            answer = await asyncio.get_running_loop().sock_recv(line, 16)
-        if not answer:
-            raise ConnectionResetError("the process that runs scripts died")
-        return int(answer)
+            told = b""
+            loop = asyncio.get_running_loop()
+            while told in (b"", BEGUN) and (heard := await loop.sock_recv(line, 16)):
+                told += heard
+            return told
+
+    async def _died(self) -> bool:
+        """Whether the process is at its end; one that could only not fork goes on."""
+        assert self._process is not None
+        try:
+            await asyncio.to_thread(self._process.wait, DYING_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _send(self, descriptors: list[int]) -> None:
         assert self._orders is not None

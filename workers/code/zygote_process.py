@@ -6,7 +6,8 @@ every fork starts from the same clean interpreter and costs a few milliseconds.
 Its standard input is a socket. One byte on it is one job and carries five descriptors: the job
 (JSON), the job's stdin, the files that take its stdout and stderr, and the line on which the exit
 code is told. Whoever closes the other end of that line kills the job with its process group; the
-end of standard input, or of the process that started this one, kills them all.
+end of standard input, or of the process that started this one, kills them all. A line that closes
+before it says that its job has begun belongs to a job that never ran.
 """
 
 import atexit
@@ -29,6 +30,8 @@ from functools import lru_cache
 from typing import NoReturn, TypedDict
 
 DESCRIPTORS = 5
+# What is told on a line once its job has been forked.
+BEGUN = b"."
 OWNER_CHECK_S = 1.0
 PR_SET_PDEATHSIG = 1
 FLUSH_FAILED = 120
@@ -124,6 +127,8 @@ class Zygote:
             os.close(descriptor)
 
     def _follow(self, pid: int, line: socket.socket) -> None:
+        with suppress(OSError):
+            line.sendall(BEGUN)
         # On both sides, whichever is first: a kill must find the group.
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)

@@ -1,12 +1,15 @@
 """Chat completions: the protocol of OpenAI and of every server that is compatible with it."""
 
 from collections.abc import Mapping
+from typing import Any
 
+import httpx2
 from openai import (
     APIConnectionError,
     APIStatusError,
     APITimeoutError,
     AsyncOpenAI,
+    DefaultAsyncHttpxClient,
     Omit,
     OpenAIError,
 )
@@ -14,10 +17,39 @@ from pydantic import JsonValue
 
 from workers.llm.failures import from_error_body
 from workers.llm.provider import Failure, Reply, Request
-from workers.llm.reading import read
+from workers.llm.reading import parse, read
 from workers.llm.thread import Message, to_messages
 
 PATH = "/chat/completions"
+MAX_RESPONSE_BYTES = 16 << 20
+
+# Headers that tell how a body came, not what it is.
+_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+class _BoundedClient(DefaultAsyncHttpxClient):
+    """A client for which a response above the limit is a connection that breaks."""
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        response = await super().send(request, stream=True, **options)
+        content = bytearray()
+        try:
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > MAX_RESPONSE_BYTES:
+                    detail = f"the response has more than {MAX_RESPONSE_BYTES} bytes"
+                    raise httpx2.ReadError(detail, request=request)
+        finally:
+            await response.aclose()
+        headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
+        return httpx2.Response(
+            response.status_code,
+            headers=headers,
+            content=bytes(content),
+            request=response.request,
+        )
 
 
 class ChatCompletions:
@@ -36,6 +68,7 @@ class ChatCompletions:
             default_headers=dict(headers),
             max_retries=0,
             timeout=timeout_s,
+            http_client=_BoundedClient(timeout=timeout_s),
         )
         self._withheld: dict[str, str | Omit] = {} if api_key else {"Authorization": Omit()}
 
@@ -47,7 +80,7 @@ class ChatCompletions:
         body = to_body(messages, request)
         try:
             answer = await self._client.post(
-                PATH, body=body, cast_to=object, options={"headers": self._withheld}
+                PATH, body=body, cast_to=httpx2.Response, options={"headers": self._withheld}
             )
         except APITimeoutError:
             return Failure("timeout", "the server took too long", kind="timeout")
@@ -58,7 +91,7 @@ class ChatCompletions:
             return from_error_body(_error_of(error), status=error.status_code)
         except (OpenAIError, ValueError) as error:
             return Failure("provider_error", f"the response cannot be read: {error}")
-        return read(answer, model=request.generation.model, seed=request.seed)
+        return read(answer.text, model=request.generation.model, seed=request.seed)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -83,8 +116,8 @@ def to_body(messages: list[Message], request: Request) -> dict[str, JsonValue]:
 
 
 def _error_of(error: APIStatusError) -> JsonValue:
-    # The client hands out what is inside `error`, or the whole body where there is no such key.
-    body = error.body
+    text = error.response.text
+    body = parse(text)
     if isinstance(body, dict) and body:
-        return {str(name): value for name, value in body.items()}
-    return str(body or error)
+        return body.get("error") or body
+    return text.strip() or str(error)

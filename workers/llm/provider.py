@@ -16,6 +16,7 @@ ErrorCode = Literal[
     "model_not_found",
     "context_length",
     "no_choices",
+    "empty_answer",
     "provider_error",
     "invalid_input",
 ]

@@ -3,6 +3,7 @@
 import json
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from colony.envelope import digest
 from workers.llm.failures import from_error_body
@@ -23,10 +24,9 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-def read(body: object, *, model: str, seed: str) -> Reply:
-    """The answer in a response body; `seed` names calls that came without an id."""
-    if isinstance(body, str):
-        body = _parsed(body)  # sent without the content type of JSON
+def read(text: str, *, model: str, seed: str) -> Reply:
+    """The answer in the text of a response; `seed` names calls that came without an id."""
+    body = parse(text)
     if not isinstance(body, dict):
         return Failure("provider_error", "the response is not a JSON object")
     if body.get("error"):
@@ -43,10 +43,13 @@ def read(body: object, *, model: str, seed: str) -> Reply:
     if reason is None:
         detail = f"unknown finish_reason {choice.get('finish_reason')!r}"
         return Failure("provider_error", detail)
+    said = _content(message)
+    if reason == "stop" and not (said and said.strip()):
+        return Failure("empty_answer", "the answer has neither a text nor a call")
     return Answer(
         model=_text(body.get("model")) or model,
         finish_reason=reason,
-        text=_content(message),
+        text=said,
         calls=calls,
         response_id=_text(body.get("id")),
         tokens_prompt=_count(body, "prompt_tokens"),
@@ -54,10 +57,14 @@ def read(body: object, *, model: str, seed: str) -> Reply:
     )
 
 
-def _parsed(text: str) -> object:
+def parse(text: str) -> JsonValue:
+    """The JSON value that `text` is, fit to be sent on; None where it is none.
+
+    Half a surrogate pair and values nested hundreds deep are refused.
+    """
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
+        found: JsonValue = from_json(text.removeprefix("\ufeff"), allow_inf_nan=False)
+    except ValueError:
         return None
     return found
 
@@ -72,14 +79,23 @@ def _reason(
         return reason
     if calls:
         return "tool_calls"
-    if reason == "tool_calls" or (not written and _content(message) is not None):
+    if reason == "tool_calls" or not written:
         return "stop"
     return reason
 
 
 def _content(message: dict[str, JsonValue]) -> str | None:
-    found = _text(message.get("content"))
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [_content_of(part) for part in content if isinstance(part, dict)]
+        content = "".join(part for part in parts if part) or None
+    found = _text(content)
     return _text(message.get("refusal")) if found is None else found
+
+
+def _content_of(part: dict[str, JsonValue]) -> str | None:
+    found = _text(part.get("text"))
+    return _text(part.get("refusal")) if found is None else found
 
 
 def _calls(message: dict[str, JsonValue], seed: str) -> tuple[Call, ...]:
@@ -112,7 +128,9 @@ def made_up_id(seed: str, position: int) -> str:
 def _count(body: dict[str, JsonValue], name: str) -> int | None:
     usage = body.get("usage")
     found = usage.get(name) if isinstance(usage, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if 0 <= found < 2**53 else None
 
 
 def _text(value: JsonValue) -> str | None:

@@ -2,7 +2,7 @@
 
 Which answer is given depends on the thread alone, so any number of workers give the same one: the
 first to a question, the second once one round of calls has been made for it, and so on; the last
-one is repeated.
+one is repeated. Where a text says `{results}`, what the tools of the question gave stands there.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import Field, JsonValue
 
-from colony.body import Frozen
+from colony.body import Entry, Frozen
 from workers.llm.provider import (
     Answer,
     Call,
@@ -22,6 +22,8 @@ from workers.llm.provider import (
 )
 from workers.llm.reading import made_up_id
 from workers.llm.thread import rounds
+
+RESULTS = "{results}"
 
 
 class ScriptedCall(Frozen):
@@ -67,7 +69,7 @@ class Scripted:
             model=self._model,
             finish_reason=scripted.finish_reason
             or ("tool_calls" if scripted.tool_calls else "stop"),
-            text=scripted.text,
+            text=_filled(scripted.text, request.entries),
             calls=tuple(
                 _call(call, request.seed, position)
                 for position, call in enumerate(scripted.tool_calls)
@@ -78,6 +80,18 @@ class Scripted:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _filled(text: str | None, entries: Sequence[Entry]) -> str | None:
+    if text is None or RESULTS not in text:
+        return text
+    found: list[str] = []
+    for entry in entries:
+        if entry.origin == "user" and entry.type == "text":
+            found.clear()
+        elif entry.type == "tool_result" and entry.text is not None:
+            found.append(entry.text)
+    return text.replace(RESULTS, "\n".join(found))
 
 
 def _call(call: ScriptedCall, seed: str, position: int) -> Call:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from colony.body import Entry
+from colony.operations import MARK
 
 NAMELESS = "unknown"
 EXCERPT = 200
@@ -48,8 +49,8 @@ def read_calls(
 ) -> list[ToolCall]:
     """The calls among `entries`, in order.
 
-    An exact repeat under the same id is dropped. An id that is empty, or taken by another call,
-    becomes `name_call(position)`. Beyond `limit` calls none is run.
+    An exact repeat under the same id is dropped. An id that is empty, taken by another call, or
+    marked as that of no call becomes `name_call(position)`. Beyond `limit` calls none is run.
     """
     calls: dict[str, ToolCall] = {}
     for position, entry in enumerate(entries):
@@ -72,7 +73,8 @@ def _same(one: ToolCall, other: ToolCall) -> bool:
 
 def _read(entry: Entry) -> ToolCall:
     function = _json(entry.text)
-    call = ToolCall(entry, entry.id or "", NAMELESS, "{}")
+    call_id = entry.id or ""
+    call = ToolCall(entry, "" if call_id.startswith(MARK) else call_id, NAMELESS, "{}")
     if not isinstance(function, dict):
         detail = f"the call is not the JSON of a function: {_excerpt(entry.text)}"
         return replace(call, problem=Problem("malformed_tool_call", detail))

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from colony.body import Body, Entry
+from colony.operations import MARK
 from colony.schema import Row
 
 USER, ASSISTANT, TOOL = "user", "assistant", "tool"
 COLUMNS = ("turn_id", "iter", "role", "fired", "turn")
 
-# What stands for the user's row where results are counted. No provider makes such an id.
-QUESTION = "@question"
+# What stands for the user's row where results are counted. No call has such an id.
+QUESTION = f"{MARK}question"
 
 
 def user_row(turn_id: str, entry: Entry) -> Row:

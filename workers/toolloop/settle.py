@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from colony.body import Entry
 from colony.envelope import Emission, Envelope
+from colony.operations import MARK
 from workers.toolloop import requests
 from workers.toolloop.rows import QUESTION, assistant_row, rows_of, tool_row
 from workers.toolloop.thread import Thread
@@ -31,7 +32,7 @@ def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission
                 own.table,
                 tool_row(turn_id, number, entry),
                 route=requests.STORE,
-                answers=[entry.id or ""],
+                answers=answered(entry),
             )
             for entry in envelope.body.each("tool_result")
         ]
@@ -39,6 +40,12 @@ def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission
     if route is not None or "error_code" in envelope.hop or not won:
         return []
     return [fire(Thread.of(rows_of(envelope.body), turn_id), own)]
+
+
+def answered(result: Entry) -> list[str]:
+    """What a result answers: the call it names, and never the question."""
+    call_id = result.id or ""
+    return [] if call_id.startswith(MARK) else [call_id]
 
 
 def expected(calls: Iterable[Entry], iteration: int) -> list[str]:

@@ -79,7 +79,11 @@ def _follow(url: httpx.URL, location: str | None) -> httpx.URL:
 def _problem(url: httpx.URL) -> str | None:
     if url.scheme not in ("http", "https"):
         return "only http and https are"
-    if not url.host:
+    try:
+        host = url.host
+    except UnicodeError as error:  # Read from punycode whenever it is asked for.
+        return f"its host is no name: {error}"
+    if not host:
         return "it names no host"
     if url.port is not None and not 0 < url.port < 65_536:
         return "there is no such port"

@@ -124,3 +124,14 @@ def test_fixed_tool_says_the_same_to_every_call(arriving):
 
 def test_park_ends_a_chain(arriving):
     assert park(arriving(), {}) is None
+
+
+def test_what_a_provider_said_is_kept_and_goes_along_with_the_answer(arriving, asked_of_store):
+    error = {"source": "provider", "detail": "no such host", "code": "provider_error"}
+    envelope = arriving(Entry.say("user", "why?"), hop={"error_code": "provider_error"})
+    body = envelope.body.model_copy(update={"meta": {"error": error}})
+
+    stored, told = drain(envelope.model_copy(update={"body": body}), {})
+
+    assert told.body.to_json()["meta"] == {"error": error}
+    assert "no such host" in asked_of_store(stored)["row"]["payload"]

@@ -34,6 +34,12 @@ def test_each_result_answers_its_call(arriving, asked_of_store):
     assert [asked_of_store(request)["answers"] for request in requests] == [["a"], ["b"]]
 
 
+def test_result_under_the_id_of_the_question_answers_nothing(arriving, asked_of_store):
+    (request,) = settle(arriving(Entry.result("@question", "1"), hop={"route": "c_res"}), {})
+
+    assert "answers" not in asked_of_store(request)
+
+
 def test_rows_are_those_of_the_classic_protocol(arriving, called, asked_of_store):
     for entries, route in (
         ((called("a"), called("b")), "c_asst"),

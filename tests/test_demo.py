@@ -1,0 +1,38 @@
+"""The demo: which documents and which model it takes."""
+
+from pathlib import Path
+
+import pytest
+
+from colony.demo import DOCUMENTS, environment_of, model_of
+from colony.errors import ConfigError
+from colony.log import get_logger
+from workers.corpus import Corpus
+from workers.documents import Folder
+
+
+@pytest.mark.parametrize("suffix", [*sorted(DOCUMENTS), ".MD", ".png", ".json"])
+def test_a_folder_is_taken_where_the_searching_cell_finds_documents(
+    tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / f"otters{suffix}").write_text("Otters hold hands.")
+    hits, _ = Corpus(Folder(tmp_path), get_logger("colony.test")).search("otters", 1)
+
+    if hits:
+        assert environment_of({}, tmp_path)["COLONY_CORPUS"] == str(tmp_path)
+    else:
+        with pytest.raises(ConfigError, match="no documents"):
+            environment_of({}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "model"),
+    [
+        ({}, "extractive"),
+        ({"OPENAI_API_KEY": "k"}, "gpt-4o-mini at https://api.openai.com/v1"),
+        ({"COLONY_BASE_URL": "http://u:p@host:1/v1", "COLONY_MODEL": "m"}, "m at http://host:1/v1"),
+    ],
+)
+def test_the_model_is_named_without_a_secret(variables: dict[str, str], model: str) -> None:
+    assert model_of(environment_of(variables, None)) == model

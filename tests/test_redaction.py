@@ -1,0 +1,20 @@
+"""Redaction: what is shown of an address that may hold a secret."""
+
+import pytest
+
+from colony.redaction import without_login
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("redis://:pass@host:6379/0", "redis://host:6379/0"),
+        ("rediss://user:p%40ss@host", "rediss://host"),
+        ("redis://host/0?password=secret", "redis://host/0"),
+        ("redis://:with/slash?and#more@host", "redis://host"),
+        ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+        ("https://api.example.org/v1", "https://api.example.org/v1"),
+    ],
+)
+def test_an_address_is_shown_without_what_opens_it(address: str, shown: str) -> None:
+    assert without_login(address) == shown

@@ -1,0 +1,44 @@
+"""How large the result of a tool may be, and what stands for the one of a tool that gave none."""
+
+from colony.body import Entry
+from colony.envelope import Emission
+from colony.results import MAX_RESULT_BYTES, bounded, failed_result, head_of
+
+
+def test_a_failed_result_answers_every_id() -> None:
+    emission = failed_result("f", "tool_timeout", {"a": "late", "b": "late"})
+
+    assert emission.body.entries == tuple(
+        Entry.result(call_id, "tool_timeout: late", is_error=True) for call_id in "ab"
+    )
+    assert emission.hop == {
+        "operation": "f",
+        "finish_reason": "error",
+        "error_code": "tool_timeout",
+    }
+
+
+def test_a_head_is_cut_between_characters_and_says_how_large_the_whole_was() -> None:
+    assert head_of("äää", 6) == "äää"
+    assert head_of("äää", 5) == "ää… [truncated, 6 bytes total]"
+    assert head_of("ab", 5, size=9) == "ab… [truncated, 9 bytes total]"
+
+
+def test_a_result_above_the_limit_is_cut_and_told_to_the_edges() -> None:
+    said = Entry.say("tool", "y" * (MAX_RESULT_BYTES + 100))
+    large = Entry.result("c", "x" * (MAX_RESULT_BYTES + 100), is_error=True)
+
+    emission = bounded(Emission.of(said, large, Entry.result("d", "z"), route="on"))
+
+    kept, cut, small = emission.body.entries
+    assert (kept, small) == (said, Entry.result("d", "z"))
+    mark = f"… [truncated, {MAX_RESULT_BYTES + 100} bytes total]"
+    assert cut == Entry.result("c", "x" * MAX_RESULT_BYTES + mark, is_error=True)
+    assert emission.hop == {"route": "on", "truncated": True}
+
+
+def test_a_result_within_the_limit_or_cut_to_it_is_left_alone() -> None:
+    cut = head_of("x" * (MAX_RESULT_BYTES + 100), MAX_RESULT_BYTES)
+    emission = Emission.of(Entry.result("c", "ä" * (MAX_RESULT_BYTES // 2)), Entry.result("d", cut))
+
+    assert bounded(emission) is emission
