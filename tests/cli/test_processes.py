@@ -110,13 +110,15 @@ def test_a_second_signal_does_not_wait_for_what_is_in_hand(
 
 
 def test_up_says_what_does_not_run(run, env: dict[str, str], tree: Path) -> None:
-    config = {"cell": {"type": "code"}, "params": {"handler": "nowhere:nothing"}}
-    (tree / "main" / "slow" / "config.json").write_text(json.dumps(config))
+    path = tree / "main" / "slow" / "config.json"
+    config = json.loads(path.read_text())
+    config["params"]["key"] = "${SET_NOWHERE}"
+    path.write_text(json.dumps(config))
 
     with run("up", str(tree), "--api", "127.0.0.1:0", "--format", "json", env=env) as process:
         [problem] = json.loads(process.line())["problems"]
         assert problem.startswith("nobody hosts /slow: ")
-        assert "nowhere" in problem
+        assert "SET_NOWHERE" in problem
 
 
 def test_the_roles_run_apart_and_follow_a_tree_that_is_applied_later(
