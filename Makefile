@@ -26,7 +26,10 @@ bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
 soak: $(INSTALLED)
-	$(BIN)/python -m bench.soak
+	$(BIN)/python -m bench.budget
+	$(BIN)/python -m bench.soak --tree rounds-classic
+	$(BIN)/python -m bench.soak --tree rounds-settle
+	COLONY_SCHEDULES=1000 $(BIN)/python -m pytest --timeout 7200 tests/colonies/test_joins.py
 
 # Needs uv. The lock names versions and hashes, never an index or a path of the machine it was made on.
 lock:
