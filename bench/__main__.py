@@ -8,9 +8,9 @@ from bench.measure import Figure, alternate, machine, table
 
 
 def rounds(runs: int) -> str:
-    """Durable rounds of two no-op tools, beside a Celery chord of two."""
-    settle = partial(colony_rounds, "rounds-settle", questions=150, rounds=6)
-    classic = partial(colony_rounds, "rounds-classic", questions=60, rounds=6)
+    """Durable rounds of two no-op tools, beside a Celery chord of two; two workers each."""
+    settle = partial(colony_rounds, "rounds-settle", questions=200, rounds=6, workers=2)
+    classic = partial(colony_rounds, "rounds-classic", questions=100, rounds=6, workers=2)
     figures = alternate(
         runs,
         (Figure("colony, settle", "rounds/s"), settle),
