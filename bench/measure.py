@@ -7,12 +7,9 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from colony.embedded import find_binary
 from colony.testing.redis_server import RedisServer
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass
