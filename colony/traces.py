@@ -57,11 +57,6 @@ class Trace:
         """Whether nothing more will come of it, but for what a completed one has under way."""
         return self.state == "ended"
 
-    @property
-    def fences(self) -> bool:
-        """Whether work for it is dropped."""
-        return self.ended and self.cause != "completed"
-
     def to_json(self) -> dict[str, JsonValue]:
         """What an operator or client is told."""
         shown = ("state", "cause", "reason", "live", "outputs", "dead", "revivals", "created_at",

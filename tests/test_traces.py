@@ -129,7 +129,7 @@ async def test_the_first_end_stands(link: Link, traces: Traces) -> None:
     trace = await traces.get(birth.trace_id)
     assert (trace.state, trace.cause, trace.reason) == ("ended", "cancelled", "by hand")
     assert trace.ended
-    assert trace.fences
+    assert await traces.fenced(trace.id)
     assert trace.ended_at is not None
     assert trace.ended_at >= trace.created_at
     assert await traces.ids("open", limit=9) == []

@@ -275,7 +275,10 @@ class Topology:
         return self.edges.get(path, ())
 
     def message_timeout_ms(self, path: str) -> int:
-        """How long the cell at `path` may handle one envelope, in milliseconds."""
+        """How long the tree gives the cell at `path` for one envelope, in milliseconds.
+
+        A worker that hosts it lifts this above what the cell gives its own work.
+        """
         cell = self.cells.get(path)
         own = cell.cell.message_timeout if cell else None
         return own or self.settings.message_timeout_default_ms
