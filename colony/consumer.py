@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from redis.exceptions import ResponseError
 
+from colony import faults
 from colony.desk import Desk, bury, settle
 from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
 from colony.hand import Hand
@@ -40,6 +41,17 @@ class Pace:
     drain_ms: int = 25_000
     block_ms: int = 1_000
 
+    @classmethod
+    def of(cls, *, claim_idle_s: float, drain_s: float) -> Self:
+        """The pace at which what nobody renewed for `claim_idle_s` is taken from its holder."""
+        claim_idle_ms = round(claim_idle_s * 1000)
+        return cls(
+            claim_idle_ms=claim_idle_ms,
+            renew_ms=claim_idle_ms // 3,
+            reclaim_ms=claim_idle_ms // 4,
+            drain_ms=round(drain_s * 1000),
+        )
+
 
 class Consumer:
     """The loop of one process over the streams of its desk."""
@@ -61,12 +73,14 @@ class Consumer:
         # what may be left to reclaim.
         self._behind = True
         self._more_to_reclaim = False
+        self._renewed = 0.0
 
     async def run(self) -> None:
         """Serve the desk until `stop` is called; then finish or hand back what is in hand.
 
         What an earlier process left unsettled under this consumer name is taken up first.
         """
+        self._renewed = _now()
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [
@@ -127,7 +141,10 @@ class Consumer:
         # A source that is full now may have room in a moment: do not sleep over it.
         block_ms = self.pace.block_ms if len(ready) == len(sources) else BUSY_MS
         count = min(MAX_BATCH, *(rooms[source] for source in ready), MAX_BATCH)
-        return await self.inbox.read(ready, count=count, block_ms=block_ms)
+        found = await self.inbox.read(ready, count=count, block_ms=block_ms)
+        if found and faults.armed:
+            await faults.reach("after_read")
+        return found
 
     async def _take_up(self) -> None:
         self._behind = False
@@ -182,7 +199,10 @@ class Consumer:
         delay = 0.1
         while True:
             try:
-                self._decided.put_nowait(await self._decide(delivery))
+                step = await self._decide(delivery)
+                if faults.armed:
+                    await faults.reach("after_handle")
+                self._decided.put_nowait(step)
                 return
             except ServerUnavailable as error:
                 Outage.report(log, error)
@@ -226,6 +246,9 @@ class Consumer:
         # What was abandoned while the server was away is somebody else's.
         while steps := [step for step in batch if step.delivery in self._hand]:
             try:
+                if self._overslept():
+                    await self._renew()
+                    continue
                 outcomes = await self.streams.commit(steps)
             except ServerChanged as error:
                 self._abandon(error)
@@ -256,7 +279,12 @@ class Consumer:
 
     # Holding
 
+    def _overslept(self) -> bool:
+        """Whether this process stood still so long that others may have what it holds."""
+        return (_now() - self._renewed) * 1000 > self.pace.claim_idle_ms
+
     async def _renew(self) -> None:
+        asked = _now()
         if not await self.slots.lease(self.desk.about()):
             self._give_up(self._hand, "the slot had another holder")
             self.inbox.consumer = self.slots.consumer
@@ -269,7 +297,10 @@ class Consumer:
             held = await self.slots.renew(source, entries, server=server)
             for delivery in deliveries:
                 if delivery.entry not in held:
+                    # Its handler may still run to its end: that comes too late to be published.
+                    log.warning("claim_lost", source=source, trace=delivery.head.trace_id)
                     self._hand.drop(delivery)
+        self._renewed = asked
 
     def _abandon(self, error: ServerChanged) -> None:
         server = error.facts["expected"]
@@ -283,9 +314,9 @@ class Consumer:
         self._behind = True
 
     async def _drain(self) -> None:
-        deadline = asyncio.get_running_loop().time() + self.pace.drain_ms / 1000
+        deadline = _now() + self.pace.drain_ms / 1000
         while self._hand.handling:
-            left = deadline - asyncio.get_running_loop().time()
+            left = deadline - _now()
             if left <= 0:
                 break
             await self._hand.ease(left)
@@ -322,6 +353,10 @@ class Consumer:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await event.wait()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _batch(waiting: deque[Step]) -> list[Step]:

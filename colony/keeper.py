@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
+from colony import faults
 from colony.body import Body
 from colony.codec import decode_head, encode_body
 from colony.dead_letters import DeadLetters
@@ -156,6 +157,8 @@ class Keeper:
             "XREADGROUP", "GROUP", GROUP, consumer, "COUNT", BATCH, "BLOCK", BLOCK_MS,
             "STREAMS", self.keys.quiet(), ">",
         )  # fmt: skip
+        if reply and faults.armed:
+            await faults.reach("after_quiet_read")
         await self._attend_all(reply[0][1] if reply else [])
 
     async def _reclaim(self, consumer: str) -> None:

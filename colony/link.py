@@ -21,6 +21,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from colony import faults
 from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
 from colony.lua.registry import Argument, Call
 
@@ -58,11 +59,16 @@ class Link:
 
         With `server`, raises ServerChanged and sends nothing if that is not the server talked to.
         """
+        if faults.armed:
+            await faults.reach(f"before_{call.script.name}")
         tail = (len(call.keys), *call.keys, *call.arguments)
         try:
-            return await self.command("EVALSHA", call.script.sha, *tail, server=server)
+            answer = await self.command("EVALSHA", call.script.sha, *tail, server=server)
         except NoScriptError:
-            return await self.command("EVAL", call.script.source, *tail, server=server)
+            answer = await self.command("EVAL", call.script.source, *tail, server=server)
+        if faults.armed:
+            await faults.reach(f"after_{call.script.name}")
+        return answer
 
     async def command(self, *parts: Argument, server: str | None = None) -> Any:
         """The answer of one command, strings as bytes.

@@ -138,7 +138,7 @@ class Router(Base):
     async def serve(self) -> None:
         """Route until stopped."""
         desk = RouterDesk(self.keys, self.publication)
-        slots = Slots(self.link, self.keys, "router")
+        slots = Slots(self.link, self.keys, "router", lease_ms=self.pace.claim_idle_ms)
         keeper = Keeper(self.streams, self.publication)
         try:
             if await self.connect() and await self.begin(desk, slots):
@@ -174,7 +174,7 @@ class Worker(Base):
         """Host cells until stopped."""
         self.publication.follow(self.workshop.follow)
         desk = WorkerDesk(self.streams, self.keys, self.publication, self.workshop)
-        slots = Slots(self.link, self.keys, "worker")
+        slots = Slots(self.link, self.keys, "worker", lease_ms=self.pace.claim_idle_ms)
         try:
             if await self.connect() and await self.begin(desk, slots):
                 async with asyncio.TaskGroup() as group:

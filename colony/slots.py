@@ -30,10 +30,11 @@ class Holder:
 class Slots:
     """The slots of one role, and the one that this process holds."""
 
-    def __init__(self, link: Link, keys: Keys, role: str) -> None:
+    def __init__(self, link: Link, keys: Keys, role: str, *, lease_ms: int = LEASE_MS) -> None:
         self.link = link
         self.keys = keys
         self.role = role
+        self.lease_ms = lease_ms
         self.token = new_id()
         self.slot: int | None = None
 
@@ -50,7 +51,7 @@ class Slots:
                 "lease_slot",
                 slots=self.keys.slots(self.role),
                 token=self.token,
-                lease_ms=LEASE_MS,
+                lease_ms=self.lease_ms,
                 about=json.dumps(told),
             )
         )

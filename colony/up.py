@@ -82,7 +82,7 @@ async def run(
 
 def pace_of(config: Config) -> Pace:
     """The times of a consumer as the settings have them."""
-    return Pace(drain_ms=round(config.drain_s * 1000))
+    return Pace.of(claim_idle_s=config.claim_idle_s, drain_s=config.drain_s)
 
 
 class Readiness:

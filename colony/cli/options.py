@@ -81,7 +81,7 @@ def _decorated(
 ) -> Callable[..., R]:
     @wraps(command)
     def wrapper(*arguments: Any, **given: Any) -> R:
-        from colony import log
+        from colony import faults, log
         from colony.config import Config
 
         flags = {
@@ -94,6 +94,8 @@ def _decorated(
         }
         config = Config.load(flags, file=given.pop("config_file") or _named_file())
         log.configure("error" if quiet else config.log_level, config.log_format)
+        if not quiet:
+            faults.arm(os.environ.get(faults.VARIABLE, ""))
         return command(config, *arguments, **given)
 
     for option in reversed(options):
