@@ -25,12 +25,13 @@ from pydantic_settings import (
 
 from colony.body import explain
 from colony.errors import ConfigError
+from colony.sentinel import SCHEME, ServiceAddress, names_sentinels
 
 PREFIX: Final = "COLONY_"
 SECRETS: Final = ("redis_url", "api_token")
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
-_SCHEMES = ("redis", "rediss", "unix")
+_SCHEMES = ("redis", "rediss", "unix", SCHEME)
 
 
 class Config(BaseSettings):
@@ -134,8 +135,11 @@ class Config(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and urlsplit(value.get_secret_value()).scheme not in _SCHEMES:
-            raise ValueError("an address starts redis://, rediss:// or unix://")
+        url = value.get_secret_value() if value is not None else None
+        if url is not None and urlsplit(url).scheme not in _SCHEMES:
+            raise ValueError(f"an address starts redis://, rediss://, unix:// or {SCHEME}://")
+        if url is not None and names_sentinels(url):
+            ServiceAddress.parse(url)
         return value
 
     @field_validator("api")

@@ -1,12 +1,15 @@
 """Link: one connection to Redis that many tasks share.
 
 What is asked in the same moment leaves in one write, so concurrent callers are pipelined for free.
-A link knows which server it talks to; work that belongs to another one is refused unsent.
-Nothing is repeated behind the caller's back: a lost connection fails everything under way.
+A link knows which server it talks to; work that belongs to another one is refused unsent. It talks
+to a server that takes writes or to none: a replica is left, as is one that sentinels took the
+service from. Nothing is repeated behind the caller's back: a lost connection fails everything
+under way.
 """
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import hiredis
@@ -24,10 +27,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from colony import faults
 from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
 from colony.lua.registry import Argument, Call
+from colony.sentinel import Sentinels, names_sentinels
 
 MIN_VERSION = (7, 0)
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 30.0
+FOLLOW_S = 1.0
+
+A_REPLICA = "it is a replica of another server"
 
 # Errors of the server's state, not of the command: the same command may be sent again.
 _PASSING = frozenset(
@@ -38,12 +45,15 @@ _PASSING = frozenset(
 class Link:
     """A connection to the server at `url`, opened when it is first used and again after a loss.
 
-    A server that owes an answer for `silence_s` and gives none at all counts as lost.
+    Where `url` names sentinels, it is the server that they name when the connection is opened, and
+    is left when they name another. A server that owes an answer for `silence_s` and gives none at
+    all counts as lost.
     """
 
     def __init__(self, url: str, *, silence_s: float = SILENCE_S) -> None:
         self.url = url
         self.server: str | None = None
+        self._sentinels = Sentinels(url) if names_sentinels(url) else None
         self._silence_s = silence_s
         self._closed = False
         self._answered = 0
@@ -94,7 +104,11 @@ class Link:
         return reply
 
     async def open(self) -> str:
-        """Connect where there is no connection, and return the id of the server's process."""
+        """Connect where there is no connection, and return the id of the server.
+
+        It is that of a process in one stretch of leading: who follows another server and leads
+        again has what that one had, and is told apart from before.
+        """
         if self._connection is None:
             async with self._opening:
                 if self._connection is None:
@@ -116,11 +130,14 @@ class Link:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._lose("the link was closed")
+            if self._sentinels is not None:
+                await self._sentinels.close()
 
     async def _connect(self) -> None:
         if self._closed:
             raise ServerUnavailable(detail="the link was closed")
-        options: dict[str, Any] = dict(parse_url(self.url))
+        place = self.url if self._sentinels is None else await self._sentinels.locate()
+        options: dict[str, Any] = dict(parse_url(place))
         kind: type[AbstractConnection] = options.pop("connection_class", Connection)
         # A timeout of ours would cut blocking reads short and repeat them unasked.
         connection = kind(
@@ -135,8 +152,8 @@ class Link:
                 await connection.connect_check_health(
                     check_health=False, retry_socket_connect=False
                 )
-                await connection.send_command("INFO", "server")
-                info = await connection.read_response(disable_decoding=True)
+                await connection.send_command("INFO")
+                info = _fields(await connection.read_response(disable_decoding=True))
         except (TimeoutError, RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             # redis-py hides a refusal behind an error of the connection.
@@ -146,12 +163,16 @@ class Link:
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        self.server = _fields(info)["run_id"]
+        if _follows_another(info):
+            await connection.disconnect(nowait=True)
+            raise ServerUnavailable(detail=A_REPLICA)
+        self.server = f"{info['run_id']}-{info.get('master_replid', '')}"
         self._connection = connection
         self._tasks = (
             asyncio.create_task(self._write(connection), name="link-write"),
             asyncio.create_task(self._read(connection), name="link-read"),
             asyncio.create_task(self._listen(), name="link-listen"),
+            asyncio.create_task(self._follow(place), name="link-follow"),
         )
 
     async def _write(self, connection: AbstractConnection) -> None:
@@ -193,6 +214,17 @@ class Link:
                 await self._lose("the server owes answers and gives none")
                 return
 
+    async def _follow(self, place: str) -> None:
+        # A server that is frozen while another takes over says nothing of it, and answers again
+        # when it wakes: what is written to it then is lost.
+        while self._sentinels is not None:
+            await asyncio.sleep(FOLLOW_S)
+            # While nobody can tell, it is taken to be the same.
+            with suppress(ServerUnavailable, ServerUnfit):
+                if await self._sentinels.locate() != place:
+                    await self._lose("the sentinels name another server")
+                    return
+
     async def _lose(self, detail: str) -> None:
         connection, self._connection, self.server = self._connection, None, None
         failed, self._waiting, self._outgoing = self._waiting, deque(), []
@@ -209,8 +241,14 @@ class Link:
 
 
 async def check_server(link: Link) -> None:
-    """Returns if the server can carry a colony; raises ServerUnfit with the reason otherwise."""
+    """Returns if the server can carry a colony; raises ServerUnfit with the reason otherwise.
+
+    One that was demoted is left, and is ServerUnavailable: who only reads would not find out.
+    """
     info = _fields(await link.command("INFO", "everything"))
+    if _follows_another(info):
+        await link.drop(A_REPLICA)
+        raise ServerUnavailable(detail=A_REPLICA)
     version = info.get("valkey_version") or info["redis_version"]
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
         raise ServerUnfit(detail=f"the server is {version}; 7.0 or newer is needed")
@@ -219,6 +257,10 @@ async def check_server(link: Link) -> None:
         raise ServerUnfit(
             detail=f"maxmemory-policy is {policy}; it would evict work: set it to noeviction"
         )
+
+
+def _follows_another(info: dict[str, str]) -> bool:
+    return info.get("role", "master") != "master"
 
 
 def _pack(parts: tuple[Argument, ...]) -> bytes:

@@ -70,6 +70,7 @@ def _environment(config: Config, url: str) -> dict[str, str]:
         "COLONY_LOG_LEVEL": config.log_level,
         "COLONY_LOG_FORMAT": config.log_format,
         "COLONY_DRAIN_S": str(config.drain_s),
+        "COLONY_CLAIM_IDLE_S": str(config.claim_idle_s),
     }
     hidden = ("COLONY_REDIS_URL_FILE", "COLONY_API_TOKEN", "COLONY_API_TOKEN_FILE", "COLONY_CONFIG")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}

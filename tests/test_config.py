@@ -67,6 +67,7 @@ def test_a_secret_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
     [
         ({"name": "No Good"}, "name: 1 to 40 of a-z"),
         ({"redis_url": "http://:secret@x"}, "redis_url: an address starts redis://"),
+        ({"redis_url": "redis+sentinel://:secret@a:1"}, "redis_url: an address of sentinels is"),
         ({"api": "8420"}, "api: '8420' is not HOST:PORT"),
         ({"api": "h:70000"}, "is not HOST:PORT"),
         ({"api_token": ""}, "api_token: an empty token"),

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import redis
 from redis.exceptions import ResponseError
 
 from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
@@ -251,16 +252,51 @@ async def test_a_full_server_is_unavailable_for_what_opens_and_open_for_what_dra
     assert await link.command("EXISTS", "a", "t") == 0
 
 
-async def test_a_server_that_was_demoted_is_left(redis_binary: Path) -> None:
+async def test_a_server_that_was_demoted_is_left_until_it_leads_again(redis_binary: Path) -> None:
     with RedisServer.start(redis_binary) as server:
         async with other(server.url) as link:
-            client = await link.command("CLIENT", "ID")
             await link.command("REPLICAOF", "127.0.0.1", "1")
 
             with pytest.raises(ServerUnavailable):
                 await link.command("SET", "a", 1)
+            with pytest.raises(ServerUnavailable, match="replica"):
+                await link.command("GET", "a")
 
-            assert await link.command("CLIENT", "ID") != client
+            with redis.Redis.from_url(server.url) as admin:
+                admin.replicaof("NO", "ONE")
+            assert await link.command("SET", "a", 1) == b"OK"
+
+
+async def test_who_only_reads_leaves_a_server_that_was_demoted_when_it_is_checked(
+    redis_binary: Path,
+) -> None:
+    with RedisServer.start(redis_binary) as server:
+        async with other(server.url) as link:
+            await link.command("REPLICAOF", "127.0.0.1", "1")
+            assert await link.command("GET", "a") is None
+
+            with pytest.raises(ServerUnavailable, match="replica"):
+                await check_server(link)
+
+            assert link.server is None
+
+
+async def test_what_was_read_before_a_server_followed_another_is_not_settled_after_it(
+    redis_binary: Path,
+) -> None:
+    """It is the same process, but what it held then is gone."""
+    with RedisServer.start(redis_binary) as server:
+        async with other(server.url) as link:
+            before = await link.open()
+            await link.command("REPLICAOF", "127.0.0.1", "1")
+            with redis.Redis.from_url(server.url) as admin:
+                admin.replicaof("NO", "ONE")
+            await link.drop("for a test")
+
+            with pytest.raises(ServerChanged):
+                await link.command("SET", "a", 1, server=before)
+
+            assert await link.command("DBSIZE") == 0
 
 
 @asynccontextmanager

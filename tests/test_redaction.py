@@ -13,6 +13,10 @@ from colony.redaction import without_login
         ("redis://host/0?password=secret", "redis://host/0"),
         ("redis://:with/slash?and#more@host", "redis://host"),
         ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+        (
+            "redis+sentinel://user:p%40ss@a:26379,b:26380/main/1?sentinel_password=secret",
+            "redis+sentinel://a:26379,b:26380/main/1",
+        ),
         ("https://api.example.org/v1", "https://api.example.org/v1"),
     ],
 )

@@ -7,6 +7,7 @@ from colony.access import promptly
 from colony.api.problems import Problem
 from colony.api.requests import NoQuery, access_of
 from colony.errors import ServerUnavailable, ServerUnfit
+from colony.link import check_server
 
 
 async def get_health(request: Request) -> Response:
@@ -18,10 +19,12 @@ async def get_health(request: Request) -> Response:
 async def get_ready(request: Request) -> Response:
     """200 where Redis answers, a tree is applied, a router runs and every active cell has a host.
 
-    A cell that only some workers cannot start does not count: what it is sent gets handled.
+    A Redis that may evict work does not count as one. A cell that only some workers cannot start
+    does not count as failed: what it is sent gets handled.
     """
     NoQuery.of(request)
     try:
+        await promptly(check_server(access_of(request).link))
         status = await promptly(access_of(request).status())
     except (ServerUnavailable, ServerUnfit) as error:
         raise Problem(503, error.code, str(error)) from None

@@ -1,0 +1,295 @@
+"""A primary, a replica and the sentinels that watch them, and everything a test may do to them.
+
+Each is a real process on a loopback port, and none outlives the test process. Who leads changes as
+it does anywhere: the sentinels find out, agree and promote.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+SERVICE: Final = "main"
+PATIENCE_S: Final = 30.0
+POLL_S: Final = 0.02
+
+# The shell holds the lifeline: when its standard input ends, because its owner is gone or wants it,
+# so does the server, a frozen one too.
+_ON_A_LIFELINE: Final = '"$@" >/dev/null 2>&1 </dev/null & echo $!; read -r _; kill -9 $!'
+
+
+class Node:
+    """One server process on a port of its own; what it holds stays when it is killed."""
+
+    def __init__(self, command: list[str], folder: Path, port: int, password: str) -> None:
+        self.port = port
+        self.pid = 0
+        self._command = command
+        self._folder = folder
+        self._password = password
+        self._shell: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is reached, whoever leads."""
+        return f"redis://:{self._password}@127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not killed since."""
+        return self._shell is not None
+
+    def start(self) -> None:
+        """It answers when this returns, as what it was when it ended."""
+        self._shell = subprocess.Popen(
+            ["sh", "-c", _ON_A_LIFELINE, "sh", *self._command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=self._folder,
+        )
+        assert self._shell.stdout is not None
+        self.pid = int(self._shell.stdout.readline())
+        _await(self.answers, f"the server on port {self.port} answers")
+
+    def kill(self) -> None:
+        """Kill it as `kill -9` does, frozen or not; it is gone when this returns."""
+        if self._shell is not None:
+            self._shell.communicate()
+            self._shell = None
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open and nothing is answered until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ask(self, *command: str | int) -> Any:
+        """The answer of one command."""
+        client = redis.Redis(
+            host="127.0.0.1",
+            port=self.port,
+            password=self._password,
+            socket_timeout=PATIENCE_S,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            protocol=2,
+        )
+        with client:
+            return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    def answers(self) -> bool:
+        """Whether it answers, having loaded what it has."""
+        with suppress(redis.ConnectionError, redis.TimeoutError):
+            return bool(self.ask("PING"))
+        return False
+
+    def clients(self) -> list[str]:
+        """Who is connected, but for sentinels and whoever asks."""
+        found: str = self.ask("CLIENT", "LIST", "TYPE", "NORMAL")
+        ours = (" cmd=client|list ", " name=sentinel-")
+        return [line for line in found.splitlines() if not any(mark in line for mark in ours)]
+
+    @property
+    def leads(self) -> bool:
+        """Whether it takes writes, by its own word."""
+        return self._replication()["role"] == "master"
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows another server and is in touch with it."""
+        return self._replication().get("master_link_status") == "up"
+
+    def _replication(self) -> dict[str, str]:
+        found: dict[str, str] = self.ask("INFO", "replication")
+        return found
+
+
+class ReplicatedServer:
+    """Two servers, one of which leads, and three sentinels; all of it goes with the context."""
+
+    def __init__(self, binary: Path, *, down_after_ms: int) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="colony-"))
+        self._password, self._sentinel_password = secrets.token_hex(16), secrets.token_hex(16)
+        ports = _free_ports(5)
+        self.nodes = [self._server(binary, port, of=ports[0]) for port in ports[:2]]
+        self.sentinels = [
+            self._sentinel(binary, n, ports, down_after_ms=down_after_ms) for n in range(3)
+        ]
+
+    @classmethod
+    def start(cls, binary: Path, *, down_after_ms: int = 500) -> Self:
+        """Empty servers, of which the second follows the first, watched by sentinels."""
+        started = cls(binary, down_after_ms=down_after_ms)
+        try:
+            for node in (*started.nodes, *started.sentinels):
+                node.start()
+            started.await_whole()
+        except BaseException:
+            started.stop()
+            raise
+        return started
+
+    @property
+    def url(self) -> str:
+        """The address of the service, as the sentinels tell it."""
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        login = f":{self._password}@"
+        own = f"sentinel_password={self._sentinel_password}"
+        return f"redis+sentinel://{login}{places}/{SERVICE}?{own}"
+
+    @property
+    def primary(self) -> Node:
+        """Who leads, by the word of most sentinels."""
+        told = [self._told(sentinel) for sentinel in self.sentinels if sentinel.running]
+        port = max(set(told), key=told.count)
+        return next(node for node in self.nodes if node.port == port)
+
+    @property
+    def replica(self) -> Node:
+        """Who does not lead."""
+        primary = self.primary
+        return next(node for node in self.nodes if node is not primary)
+
+    def await_leader(self, node: Node) -> None:
+        """Return when `node` leads and every sentinel says so."""
+
+        def leads() -> bool:
+            everywhere = all(self._told(sentinel) == node.port for sentinel in self.sentinels)
+            return everywhere and node.leads
+
+        _await(leads, f"the server on port {node.port} leads")
+
+    def await_whole(self) -> None:
+        """Return when both servers run, one follows the other, and all sentinels know all."""
+
+        _await(lambda: self.replica.follows, "the replica follows")
+        _await(lambda: all(map(self._watches, self.sentinels)), "the sentinels know each other")
+
+    def fail_over(self) -> None:
+        """Have a sentinel let the replica lead; the others learn of it a moment later."""
+        sentinel, new = self.sentinels[0], self.replica
+
+        def leads() -> bool:
+            if self._told(sentinel) == new.port:
+                return True
+            # Refused while one is under way, or while it takes the replica for no good one: it
+            # looks at it every ten seconds. One that was begun may be given up.
+            with suppress(redis.ResponseError):
+                sentinel.ask("SENTINEL", "FAILOVER", SERVICE)
+            return False
+
+        _await(leads, "a sentinel lets the replica lead")
+
+    def part(self) -> None:
+        """Cut the replica off: what is written from now on does not reach it until `join`."""
+        self.replica.ask("CONFIG", "SET", "masterauth", "parted")
+        self.primary.ask("CLIENT", "KILL", "TYPE", "replica")
+
+    def join(self) -> None:
+        """Let every server that runs follow again."""
+        for node in self.nodes:
+            if node.running:
+                node.ask("CONFIG", "SET", "masterauth", self._password)
+
+    def stop(self) -> None:
+        """Kill everything and remove what it left. A repeat changes nothing."""
+        for node in (*self.sentinels, *self.nodes):
+            node.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _told(self, sentinel: Node) -> int:
+        return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+
+    @staticmethod
+    def _watches(sentinel: Node) -> bool:
+        told = sentinel.ask("SENTINEL", "MASTER", SERVICE)
+        state = dict(zip(told[::2], told[1::2], strict=True))
+        wanted = {"flags": "master", "num-slaves": "1", "num-other-sentinels": "2"}
+        return wanted.items() <= state.items()
+
+    def _server(self, binary: Path, port: int, *, of: int) -> Node:
+        follow = f"replicaof 127.0.0.1 {of}\n" if port != of else ""
+        config = (
+            f"port {port}\nbind 127.0.0.1\nrequirepass {self._password}\n"
+            f'masterauth {self._password}\nappendonly yes\nsave ""\nrepl-diskless-sync-delay 0\n'
+            f"repl-timeout 5\nrepl-ping-replica-period 1\n{follow}"
+        )
+        return self._node(binary, port, config, self._password)
+
+    def _sentinel(self, binary: Path, number: int, ports: list[int], *, down_after_ms: int) -> Node:
+        # They are told of each other: to find out for themselves takes them seconds.
+        others = "".join(
+            f"sentinel known-sentinel {SERVICE} 127.0.0.1 {port} {_name(n)}\n"
+            for n, port in enumerate(ports[2:])
+            if n != number
+        )
+        config = (
+            f"port {ports[2 + number]}\nbind 127.0.0.1\nrequirepass {self._sentinel_password}\n"
+            f"sentinel sentinel-pass {self._sentinel_password}\nsentinel myid {_name(number)}\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {ports[0]} 2\n"
+            f"sentinel auth-pass {SERVICE} {self._password}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
+            f"sentinel failover-timeout {SERVICE} 3000\n"
+            f"sentinel known-replica {SERVICE} 127.0.0.1 {ports[1]}\n{others}"
+        )
+        return self._node(binary, ports[2 + number], config, self._sentinel_password, "--sentinel")
+
+    def _node(self, binary: Path, port: int, config: str, password: str, *options: str) -> Node:
+        folder = self._folder / str(port)
+        folder.mkdir()
+        # A file, because the servers themselves write down what becomes of them.
+        file = folder / "redis.conf"
+        file.write_text(f"{config}logfile server.log\n")
+        return Node([str(binary), str(file), *options], folder, port, password)
+
+
+def _name(number: int) -> str:
+    return f"{number + 1:040x}"
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def _await(claim: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with suppress(redis.ConnectionError, redis.TimeoutError):
+            if claim():
+                return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(POLL_S)
