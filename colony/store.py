@@ -7,6 +7,7 @@ first needed.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from colony.errors import (
@@ -14,12 +15,14 @@ from colony.errors import (
     Fenced,
     InvalidOperation,
     ReceiptConflict,
+    ServerUnavailable,
     StoreError,
     TableConflict,
     UnknownTable,
 )
 from colony.keys import Keys
 from colony.link import Link
+from colony.log import get_logger
 from colony.lua.registry import Argument, Call, bind
 from colony.operations import (
     Count,
@@ -33,6 +36,7 @@ from colony.operations import (
     Update,
     Upsert,
 )
+from colony.repairs import Counts
 from colony.schema import ANSWERS, EXPECTS, ROUND, TRACE, Row, Schema, Table
 from colony.selection import StoredRow, arrange, fetched, pack, pack_selection, unpack_rows
 
@@ -48,6 +52,8 @@ _SCRIPTS = {
     Delete: "store_delete",
     Settle: "settle",
 }
+
+log = get_logger("colony.store")
 
 
 class StoreTables:
@@ -81,7 +87,7 @@ class StoreTables:
     async def execute(self, operation: Operation) -> StoreReply:
         """Do `operation` in one step. A refusal is a reply with an error code, and changes nothing.
 
-        Raises Fenced where the trace ended cancelled or failed, and ReceiptConflict where an
+        Raises Fenced where the trace takes no more work, and ReceiptConflict where an
         earlier handle of this envelope did something else at this point.
         """
         # Before anything can fail, so that an ordinal means the same in every handle.
@@ -107,9 +113,19 @@ class StoreTables:
                 raise ReceiptConflict(ordinal=ordinal, envelope_id=self._envelope_id)
             if answer[0] != b"unmade":
                 await self._expire(operation, table)
-                return _reply(operation, table, answer)
+                reply = _reply(operation, table, answer)
+                if _late(operation, reply):
+                    await self._tell_late(operation)
+                return reply
             await self._make(operation.table)
         raise TableConflict(table=operation.table, detail="its definition keeps changing")
+
+    async def _tell_late(self, operation: Operation) -> None:
+        message, table = self._envelope_id, operation.table
+        log.info("late", store=self._path, table=table, trace=self._trace_id, message=message)
+        # A server that is full takes what drains and no count.
+        with suppress(ServerUnavailable):
+            await Counts(self._link, self._keys).add("late_results")
 
     def _call(self, operation: Operation, table: Table, ordinal: int) -> Call:
         name = operation.table
@@ -200,23 +216,43 @@ class StoreTables:
         if table.retain_s is None or not adds or name in self._expired:
             return
         self._expired.add(name)
-        await self._run(
-            bind(
-                "store_expire",
-                cells=self._keys.store_cells(self._path, name),
-                index=self._keys.store_index(self._path, name),
-                unique=self._keys.store_unique(self._path, name),
-                definition=table.definition,
-                retain_s=table.retain_s,
-                most=_EXPIRED_AT_ONCE,
-            )
-        )
+        await self._run(_expiring(self._keys, self._path, name, table.definition, table.retain_s))
 
     async def _run(self, call: Call) -> Sequence[Any]:
         answer: Sequence[Any] = await self._link.run(call, server=self._server)
         if answer[0] == b"fenced":
             raise Fenced(trace_id=self._trace_id)
         return answer
+
+
+async def expire_rows(link: Link, keys: Keys, path: str) -> int:
+    """Remove the rows of the store at `path` that were kept long enough; returns how many.
+
+    What is looked at is the rows that go and no others. A table keeps what its definition says,
+    whether its cell is still there or not.
+    """
+    count = 0
+    flat = await link.command("HGETALL", keys.store(path))
+    for name, definition in zip(flat[::2], flat[1::2], strict=True):
+        retain_s = Table.from_definition(definition).retain_s
+        gone = _EXPIRED_AT_ONCE if retain_s else 0
+        while retain_s and gone == _EXPIRED_AT_ONCE:
+            call = _expiring(keys, path, name.decode(), bytes(definition), retain_s)
+            gone = int((await link.run(call))[1])
+            count += gone
+    return count
+
+
+def _expiring(keys: Keys, path: str, name: str, definition: bytes, retain_s: int) -> Call:
+    return bind(
+        "store_expire",
+        cells=keys.store_cells(path, name),
+        index=keys.store_index(path, name),
+        unique=keys.store_unique(path, name),
+        definition=definition,
+        retain_s=retain_s,
+        most=_EXPIRED_AT_ONCE,
+    )
 
 
 def selecting(keys: Keys, path: str, table: Table, operation: Select | Count) -> Call:
@@ -307,6 +343,13 @@ def _round(operation: Settle, table: Table) -> bytes:
             "fired": table.text("fired", 1),
         }
     )
+
+
+def _late(operation: Operation, reply: StoreReply) -> bool:
+    """Whether the row changes nothing any more: it is known, or its round was claimed before."""
+    if isinstance(operation, Settle):
+        return reply.missing == 0 and not reply.won
+    return isinstance(operation, Insert) and reply.rows_affected == 0
 
 
 def _reply(operation: Operation, table: Table, answer: Sequence[Any]) -> StoreReply:

@@ -1,8 +1,6 @@
 """Traces: how they are born, what is known of them, how they end from outside."""
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,9 +15,8 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
 from colony.records import HopRecord, read_record
+from colony.topology.model import DEFAULTS
 
-GUARD_KEEP_MS: Final = 24 * 60 * 60 * 1000
-TRACE_KEEP_MS: Final = 24 * 60 * 60 * 1000
 LOG_PAGE: Final = 1000
 
 State = Literal["open", "quiet", "ended"]
@@ -92,14 +89,16 @@ class Traces:
         trace_id: str | None = None,
         timeout_ms: int = 0,
         inline_max_bytes: int = DEFAULT_INLINE_MAX_BYTES,
+        guard_keep_ms: int = DEFAULTS.idempotency_retention_ms,
         request: JsonValue = None,
     ) -> Birth:
         """Admit a message: open a trace with its first envelope.
 
         A body of `inline_max_bytes` or more is put under a blob key first. The trace id is derived
         from `guard`; without one it is `trace_id`, made once per attempt, which is then the guard
-        itself. Repeating an attempt opens nothing and finds the trace. A guard serves one
-        `request`, which is what is admitted where nothing else is given.
+        itself. Repeating an attempt opens nothing and finds the trace. A guard is remembered for
+        `guard_keep_ms`, and found as long as its trace. It serves one `request`, which is what is
+        admitted where nothing else is given.
         """
         born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
         head = Head(
@@ -128,7 +127,7 @@ class Traces:
             blobs=[] if blob is None else [self.keys.blob(blob)],
             trace_id=born,
             digest=digest(request),
-            keep_ms=GUARD_KEEP_MS if guard is not None else 0,
+            keep_ms=guard_keep_ms if guard is not None else 0,
             head=encoded[0],
             body=travelling,
             entry=target,
@@ -141,6 +140,11 @@ class Traces:
             raise BlobUnavailable(blob_id=blob)
         return Birth(answer[1].decode(), token == b"repeated", token == b"conflict")
 
+    async def knows(self, guard: str) -> bool:
+        """Whether a birth under `guard` would find the trace of an earlier one."""
+        keys = self.keys.guard(guard), self.keys.trace(derived_id("guard", guard))
+        return bool(await self.link.command("EXISTS", *keys))
+
     async def get(self, trace_id: str) -> Trace:
         """The record; raises TraceNotFound where there is none."""
         fields = await self.link.command("HGETALL", self.keys.trace(trace_id))
@@ -149,11 +153,15 @@ class Traces:
         return _read(trace_id, dict(zip(fields[::2], fields[1::2], strict=True)))
 
     async def fenced(self, trace_id: str, *, server: str | None = None) -> bool:
-        """Whether work for the trace is dropped: it ended cancelled or failed, or is gone."""
-        state, cause = await self.link.command(
-            "HMGET", self.keys.trace(trace_id), "state", "cause", server=server
+        """Whether work for the trace is dropped.
+
+        So it is where the trace ended, unless it completed and has envelopes under way, and where
+        it is gone. What is retired takes nothing more that would have to expire with it.
+        """
+        state, cause, live = await self.link.command(
+            "HMGET", self.keys.trace(trace_id), "state", "cause", "live", server=server
         )
-        return state is None or (state == b"ended" and cause != b"completed")
+        return state is None or (state == b"ended" and (cause != b"completed" or live == b"0"))
 
     async def end(self, trace_id: str, cause: Literal["cancelled", "failed"], reason: str) -> Cause:
         """End a trace and fence what it has under way; returns the cause of its first end.
@@ -175,6 +183,29 @@ class Traces:
         if answer[0] == b"unknown":
             raise TraceNotFound(trace_id=trace_id)
         return answer[1].decode() if answer[0] == b"before" else cause
+
+    async def retire(self, trace_id: str, *, keep_ms: int) -> bool:
+        """Let everything that belongs to a trace expire after `keep_ms`, if nothing can come of it.
+
+        Whether it does, or is gone already. What expires already keeps its time.
+        """
+        belongings = await self.link.command("SMEMBERS", self.keys.belongings(trace_id))
+        call = bind(
+            "retire",
+            trace=self.keys.trace(trace_id),
+            keys=[
+                self.keys.log(trace_id),
+                self.keys.outputs(trace_id),
+                self.keys.receipts(trace_id),
+                self.keys.journal(trace_id),
+                self.keys.attempts(trace_id),
+                self.keys.belongings(trace_id),
+                *belongings,
+            ],
+            keep_ms=keep_ms,
+        )
+        answer = await self.link.run(call)
+        return bool(answer[0] != b"living")
 
     async def log(self, trace_id: str, *, after: str = "-") -> list[HopRecord]:
         """The hop records of a trace in the order they were written."""
@@ -209,18 +240,6 @@ class Traces:
         if answer[0] == b"fenced":
             raise Fenced(trace_id=trace_id)
         return int(answer[1])
-
-    async def newest(self, which: Literal["open", "ended"], *, limit: int) -> list[Trace]:
-        """The records of traces, newest first."""
-        ids = await self.ids(which, limit=limit)
-        found = await asyncio.gather(*(self._get(trace_id) for trace_id in ids))
-        # A record may have gone since its id was read.
-        return [trace for trace in found if trace is not None]
-
-    async def _get(self, trace_id: str) -> Trace | None:
-        with suppress(TraceNotFound):
-            return await self.get(trace_id)
-        return None
 
     async def ids(self, which: Literal["open", "ended"], *, limit: int) -> list[str]:
         """Trace ids, newest first."""

@@ -18,6 +18,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import scripts
 from colony.operations import StoreReply, parse_operation
+from colony.repairs import Counts
 from colony.schema import Schema, Table
 from colony.selection import pack
 from colony.store import StoreTables
@@ -512,6 +513,41 @@ async def test_settle_claims_a_round_when_its_last_result_is_there(handle: Handl
     assert late.text == "null"
 
 
+async def test_a_row_that_comes_too_late_is_counted_and_changes_nothing(
+    handle: Handle, link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    counts = Counts(link, KEYS)
+    row = {"turn_id": "q", "iter": 0, "role": "tool", "call_id": "a"}
+    await settle(handle(), "assistant", None, expects=["a"])
+    await settle(handle("last"), "tool", "a", answers=["a"])
+    await settle(handle("last"), "tool", "a", answers=["a"])
+    before = await select(handle(), *row, "turn", table="thread")
+    assert (await counts.read())["late_results"] == 0
+
+    await settle(handle("late"), "tool", "a", answers=["a"])
+    known = {"row": {**row, "turn": "other"}, "on_conflict": "ignore"}
+    await do(handle("known"), operation="insert", table="thread", **known)
+
+    assert (await counts.read())["late_results"] == 2
+    told = [line for line in caplog.messages if line.startswith("late ")]
+    assert ["message=late" in told[0], "message=known" in told[1], len(told)] == [True, True, 2]
+    assert await select(handle(), *row, "turn", table="thread") == before
+
+
+async def test_what_a_row_says_comes_back_byte_for_byte_from_the_round_it_completes(
+    handle: Handle,
+) -> None:
+    """Lua would round the number, and take the empty list for an object."""
+    turn = '[{"n": 9007199254740993, "none": [], "text": "\u00e9\\ud83d"}, 1.0, 3.99]'
+    await settle(handle(), "assistant", None, expects=["a"])
+
+    await insert(handle(), "thread", turn_id="q", iter=0, role="tool", call_id="a", turn=turn)
+    won = await settle(handle(), "tool", "a", answers=["a"])
+
+    assert [row["turn"] for row in won.rows or ()] == [None, turn]
+
+
 async def test_what_an_absorbed_row_answers_and_expects_is_added_to_what_it_did(
     handle: Handle,
 ) -> None:
@@ -661,11 +697,14 @@ async def test_store_operations_of_a_delivery_pass_a_full_server(
     try:
         inserted = await insert(handle(), i=2)
         found = await select(handle(), "i", where={"i": 2})
-        settled = await settle(handle(), "tool", "a", answers=["a"])
+        settled = await settle(handle(), "assistant", None, expects=["a"])
+        won = await settle(handle(), "tool", "a", answers=["a"])
+        late = await settle(handle(), "tool", "a", answers=["a"])
     finally:
         await link.command("CONFIG", "SET", "maxmemory", "0")
 
     assert (inserted.rows_affected, found, settled.error_code) == (1, [{"i": 2}], None)
+    assert (won.won, late.won, late.missing) == (True, False, 0)
 
 
 async def test_a_definition_made_on_top_of_another_is_told_so(handle: Handle, link: Link) -> None:

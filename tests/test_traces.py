@@ -91,6 +91,15 @@ async def test_a_guard_is_found_after_its_trace_is_gone(link: Link, traces: Trac
     assert 0 < await link.command("PTTL", KEYS.guard("key")) <= 24 * 3600 * 1000
 
 
+async def test_a_trace_is_found_after_its_guard_is_gone(link: Link, traces: Traces) -> None:
+    await traces.birth("/a", HELLO, ttl=7, guard="key", guard_keep_ms=1000)
+    assert 0 < await link.command("PTTL", KEYS.guard("key")) <= 1000
+    await link.command("DEL", KEYS.guard("key"))
+
+    assert (await traces.birth("/a", HELLO, ttl=7, guard="key")).repeated
+    assert await births(link) == 1
+
+
 async def test_headers_that_cannot_be_sent_are_refused(link: Link, traces: Traces) -> None:
     with pytest.raises(HeaderTooLarge):
         await traces.birth("/a", HELLO, ttl=7, context={"k": "x" * 70_000})
@@ -163,6 +172,19 @@ async def test_work_is_fenced_once_its_trace_was_ended_or_is_gone(traces: Traces
     assert await traces.fenced("nothing")
     with pytest.raises(ServerChanged):
         await traces.fenced(birth.trace_id, server="another")
+
+
+async def test_what_a_completed_trace_has_under_way_runs_out(link: Link, traces: Traces) -> None:
+    birth = await traces.birth("/a", HELLO, ttl=7)
+    ended = ("state", "ended", "cause", "completed")
+    await link.command("HSET", KEYS.trace(birth.trace_id), *ended)
+
+    assert not await traces.fenced(birth.trace_id)
+    assert not await traces.retire(birth.trace_id, keep_ms=1000)
+    await link.command("HSET", KEYS.trace(birth.trace_id), "live", 0)
+    assert await traces.fenced(birth.trace_id)
+    assert await traces.retire(birth.trace_id, keep_ms=1000)
+    assert await traces.retire("nothing", keep_ms=1000)
 
 
 async def test_attempts_count_handles_and_not_repeats_of_the_call(

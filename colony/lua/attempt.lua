@@ -9,7 +9,7 @@
 --   2   token     made once for each handle
 -- RETURNS
 --   begun <n>     for the n-th time since it was first redelivered
---   fenced        the trace ended cancelled or failed, or is gone; nothing is written
+--   fenced        the trace takes no more work, or is gone; nothing is written
 -- REPEATS
 --   safe: the token of the last handle is remembered, and gets the same number
 local trace, attempts, envelope, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -21,8 +21,8 @@ end
 if #ARGV ~= 2 or not (holds(trace, 'hash') and holds(attempts, 'hash')) then
   return redis.error_reply('ERR attempt: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'cause')
-if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
+if not record[1] or (record[1] == 'ended' and (record[2] ~= 'completed' or record[3] == '0')) then
   return { 'fenced' }
 end
 local count, last = string.match(redis.call('HGET', attempts, envelope) or '', '^(%d+) (.*)$')

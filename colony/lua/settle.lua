@@ -19,10 +19,11 @@
 -- RETURNS
 --   won <last>       the round is claimed; then the rows of its question up to the last, each as
 --                    its number and its values
---   settled <n>      nothing is claimed; n results are missing, -1 where that is not known
+--   settled <n>      nothing is claimed; n results are missing, -1 where that is not known; with 0
+--                    the row is late: the round was claimed before
 --   unmade           the table is defined otherwise, or not at all; nothing is written
 --   receipt_conflict the operation was done with other content; nothing is written
---   fenced           the trace ended cancelled or failed, or is gone; nothing is written
+--   fenced           the trace takes no more work, or is gone; nothing is written
 -- REPEATS
 --   safe: the receipt gives the first answer
 local trace, receipts, catalogue = KEYS[1], KEYS[2], KEYS[3]
@@ -42,8 +43,8 @@ if #ARGV ~= 6 or not (holds(trace, 'hash') and holds(catalogue, 'hash')
     and holds(index, 'zset', 'ZADD', 'ZREM', 'ZRANGEBYLEX')) then
   return redis.error_reply('ERR settle: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'cause')
-if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
+if not record[1] or (record[1] == 'ended' and (record[2] ~= 'completed' or record[3] == '0')) then
   return { 'fenced' }
 end
 

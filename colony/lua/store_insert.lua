@@ -19,7 +19,7 @@
 --   taken <n>        the nth unique key is taken; only the receipt is written
 --   unmade           the table is defined otherwise, or not at all; nothing is written
 --   receipt_conflict the operation was done with other content; nothing is written
---   fenced           the trace ended cancelled or failed, or is gone; nothing is written
+--   fenced           the trace takes no more work, or is gone; nothing is written
 -- REPEATS
 --   safe: the receipt gives the first answer
 local trace, receipts, catalogue = KEYS[1], KEYS[2], KEYS[3]
@@ -36,8 +36,8 @@ if #ARGV ~= 5 or not (holds(trace, 'hash') and holds(catalogue, 'hash')
     and holds(cells, 'hash', 'HSET') and holds(index, 'zset', 'ZADD')) then
   return redis.error_reply('ERR store_insert: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'cause')
-if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
+if not record[1] or (record[1] == 'ended' and (record[2] ~= 'completed' or record[3] == '0')) then
   return { 'fenced' }
 end
 local receipt = redis.call('HGET', receipts, operation)

@@ -16,7 +16,7 @@
 --   made             the table is defined so
 --   changed          somebody else defined it meanwhile; nothing is written
 --   taken <n>        two of the rows share the nth unique key; nothing is written
---   fenced           the trace ended cancelled or failed, or is gone; nothing is written
+--   fenced           the trace takes no more work, or is gone; nothing is written
 -- REPEATS
 --   safe: a definition is replaced once
 local trace, catalogue, cells, index, unique = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -32,8 +32,8 @@ if #ARGV ~= 4 or not (holds(trace, 'hash') and holds(catalogue, 'hash', 'HSET')
     and holds(index, 'zset', 'ZADD')) then
   return redis.error_reply('ERR store_make: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'cause')
-if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
+if not record[1] or (record[1] == 'ended' and (record[2] ~= 'completed' or record[3] == '0')) then
   return { 'fenced' }
 end
 local defined, rows, claims = cmsgpack.unpack(definition), cmsgpack.unpack(ARGV[4]), {}

@@ -11,7 +11,7 @@
 --   3+  leaves      paths to remove, then path and text of each leaf to put
 -- RETURNS
 --   updated <all>   the leaves that result, path and text alternating
---   fenced          the trace ended cancelled or failed, or is gone; nothing is written
+--   fenced          the trace takes no more work, or is gone; nothing is written
 -- REPEATS
 --   safe: the same leaves are removed and put
 local trace, belongings, state = KEYS[1], KEYS[2], KEYS[3]
@@ -29,8 +29,8 @@ if removed == nil or (#ARGV - 2 - removed) % 2 ~= 0 or #ARGV < 2 + removed
     and holds(state, 'hash', 'HDEL', 'HSET', 'EXISTS', 'HGETALL')) then
   return redis.error_reply('ERR update_state: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'cause')
-if not record[1] or (record[1] == 'ended' and record[2] ~= 'completed') then
+local record = redis.call('HMGET', trace, 'state', 'cause', 'live')
+if not record[1] or (record[1] == 'ended' and (record[2] ~= 'completed' or record[3] == '0')) then
   return { 'fenced' }
 end
 for n = 3, 2 + removed do

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -16,6 +16,8 @@ QUIET = "/colony/quiet"
 FieldType = Literal["string", "number", "boolean", "object", "array", "blob_uuid", "int"]
 Isolation = Literal["inline", "process", "job"]
 PositiveInt = Annotated[int, Field(ge=1)]
+# Bounded by ten years, so that no server ever refuses it as an expiry.
+Retention = Annotated[int, Field(ge=1, le=315_360_000_000)]
 
 
 class ColonySettings(Frozen):
@@ -30,7 +32,11 @@ class ColonySettings(Frozen):
     max_deliveries: PositiveInt = 5
     quiet_revivals: int = Field(default=3, ge=0)
     unhosted_after_ms: PositiveInt = 60_000
+    ingress_backlog_max: PositiveInt = 50_000
     trace_bodies: Literal["none", "excerpt", "full"] = "excerpt"
+    trace_retention_ms: Retention = 86_400_000
+    dead_letter_retention_ms: Retention = 2_592_000_000
+    idempotency_retention_ms: Retention = 86_400_000
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     mailbox_default_capacity: PositiveInt = 1000
     idle_timeout_default_ms: PositiveInt = 60_000
@@ -40,6 +46,10 @@ class ColonySettings(Frozen):
     watchdog_threshold: PositiveInt = 5
     watchdog_period_ms: PositiveInt = 100
     watchdog_on_trip: Literal["exit", "log-only"] = "exit"
+
+
+DEFAULTS: Final = ColonySettings()
+"""The settings of a tree that says nothing."""
 
 
 class CellSettings(Frozen):
