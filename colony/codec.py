@@ -19,6 +19,7 @@ MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 
 _BLOB: Final = 1
 _FIELDS: Final = tuple(Head.model_fields)
+_TRACE: Final = 1 + _FIELDS.index("trace_id")
 
 
 def encode_head(head: Head) -> bytes:
@@ -51,6 +52,20 @@ def decode_head(data: bytes) -> Head:
         return Head.model_validate(values)
     except ValidationError as error:
         raise EnvelopeError(detail=explain(error)) from None
+
+
+def trace_of(head: bytes) -> str | None:
+    """The id of the trace that a head belongs to; None where it cannot be told.
+
+    Much cheaper than `decode_head`, and nothing else of the head is looked at.
+    """
+    try:
+        fields = unpack(head)
+    except EnvelopeError:
+        return None
+    sound = isinstance(fields, list) and len(fields) > _TRACE and fields[0] == WIRE_VERSION
+    trace_id = fields[_TRACE] if sound else None
+    return trace_id if isinstance(trace_id, str) else None
 
 
 def encode_body(body: Body) -> bytes:

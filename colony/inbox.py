@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
 from colony.codec import decode_head
 from colony.errors import ColonyError, ServerUnavailable
-from colony.keys import GROUP
+from colony.keys import GROUP, repairs_beside
 from colony.link import Link
 from colony.log import get_logger
+from colony.lua.registry import bind
 from colony.streams import Broken, Delivery
 
 Read = Delivery | Broken
+Reclaimed = tuple[bytes, list[bytes], int]
 
-_START = "0-0"
+START: Final = "0-0"
 
 log = get_logger("colony.inbox")
 
@@ -61,23 +63,19 @@ class Inbox:
         """Entries of `source` idle for `idle_ms`, whoever held them, now held here.
 
         Each call goes on where the last one stopped, so that every pending entry is looked at.
-        Those that were deleted under their holder are reported and forgotten.
+        Those that were deleted under their holder are counted, reported and forgotten.
         """
         server = await self.link.open()
-        cursor = self._cursors.get(source, _START)
-        try:
-            reply = await self.link.command(
-                "XAUTOCLAIM", source, GROUP, self.consumer, idle_ms, cursor, "COUNT", count,
-                server=server,
-            )  # fmt: skip
-        except ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise
-            await make_groups(self.link, [source])
-            return []
-        self._cursors[source] = reply[0].decode()
-        _report_lost(source, reply[2])
-        return await self._taken_up(source, server, reply[1])
+        self._cursors[source], taken = await reclaim(
+            self.link,
+            source,
+            self.consumer,
+            idle_ms=idle_ms,
+            cursor=self._cursors.get(source, START),
+            count=count,
+            server=server,
+        )
+        return [read_entry(source, entry, server, fields, times=n) for entry, fields, n in taken]
 
     async def _agree(self) -> None:
         # During a failover one link may still talk to the old server. What is read from one and
@@ -92,8 +90,7 @@ class Inbox:
         """Entries that somebody may have held before, with how often each was delivered."""
         lost = [entry for entry, fields in entries if not fields]
         if lost:
-            _report_lost(source, lost)
-            await self.link.command("XACK", source, GROUP, *lost, server=server)
+            await self._write_off(source, server, lost)
         kept = [(entry, fields) for entry, fields in entries if fields]
         pending = await asyncio.gather(
             *(
@@ -107,6 +104,17 @@ class Inbox:
             # Settled in between by whoever held it before.
             if found
         ]
+
+    async def _write_off(self, source: str, server: str, lost: Sequence[bytes]) -> None:
+        call = bind(
+            "write_off",
+            source=source,
+            repairs=repairs_beside(source),
+            group=GROUP,
+            entries=lost,
+        )
+        answer = await self.link.run(call, server=server)
+        _report_lost(source, answer[1])
 
     async def _read(
         self, link: Link, sources: Sequence[str], after: str, options: tuple[str | int, ...]
@@ -122,6 +130,38 @@ class Inbox:
             await make_groups(self.link, sources)
             reply = None
         return server, reply or []
+
+
+async def reclaim(
+    link: Link,
+    source: str,
+    consumer: str,
+    *,
+    idle_ms: int,
+    cursor: str,
+    count: int,
+    server: str | None = None,
+) -> tuple[str, list[Reclaimed]]:
+    """Take entries of `source` idle for `idle_ms`; returns where to go on, and what was taken.
+
+    Those that were deleted under their holder are counted, reported and forgotten.
+    """
+    call = bind(
+        "reclaim",
+        source=source,
+        repairs=repairs_beside(source),
+        group=GROUP,
+        consumer=consumer,
+        idle_ms=idle_ms,
+        cursor=cursor,
+        count=count,
+    )
+    answer = await link.run(call, server=server)
+    if answer[0] == b"no_group":
+        await make_groups(link, [source])
+        return START, []
+    _report_lost(source, answer[3])
+    return answer[1].decode(), [(entry, fields, int(n)) for entry, fields, n in answer[2]]
 
 
 async def make_groups(link: Link, sources: Sequence[str]) -> None:
@@ -147,6 +187,6 @@ def read_entry(
 
 
 def _report_lost(source: str, entries: Iterable[bytes]) -> None:
-    # Whose trace they were of is not known any more: its live count stays one too high.
+    # Whose trace they were of is not known any more: an audit finds out.
     for entry in entries:
         log.error("entry_lost", source=source, entry=entry.decode())

@@ -1,32 +1,35 @@
 """The keeper: nothing stays quiet unnoticed. Any number of keepers may race; scripts decide.
 
 A quiet trace is taken up by the topology's quiet lane, or it ends. An ended one is retired. A trace
-past its deadline is ended. What waits where nobody works is given up, old dead letters go.
+past its deadline is ended. What waits where nobody works is given up, what is kept too long goes,
+what is broken is repaired.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from redis.exceptions import ResponseError
 
 from colony import faults
+from colony.audit import AUDIT_S, Audit
 from colony.body import Body
 from colony.codec import decode_head, encode_body
-from colony.dead_letters import DeadLetters
 from colony.envelope import Head, Headers, derived_id
 from colony.errors import ColonyError, EnvelopeError, ServerUnavailable, TraceNotFound
-from colony.inbox import make_groups
+from colony.inbox import START, make_groups, reclaim
 from colony.keys import GROUP
 from colony.link import Link
 from colony.log import Outage, get_logger
 from colony.lua.registry import bind
 from colony.planning import plan
 from colony.publication import Publication
+from colony.repairs import CONSUMERS_S, ORPHANS_S, Repairs
+from colony.retention import SWEEP_S, Retention
 from colony.routing import route
 from colony.streams import Streams
 from colony.topology.model import QUIET
-from colony.traces import TRACE_KEEP_MS, Trace, Traces
+from colony.traces import Trace, Traces
 from colony.unhosted import LOOK_S, Unhosted
 
 BATCH: Final = 64
@@ -34,22 +37,33 @@ BLOCK_MS: Final = 1_000
 RECLAIM_IDLE_MS: Final = 10_000
 OVERDUE_S: Final = 1.0
 RETRY_S: Final = 1.0
-FORGET_S: Final = 600.0
 
 log = get_logger("colony.keeper")
 
 
 class Keeper:
-    """What is due, one guarded script each."""
+    """What is due, one guarded script each.
 
-    def __init__(self, streams: Streams, publication: Publication) -> None:
+    A report that another keeper read and did not attend to is taken over after `reclaim_idle_ms`.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        publication: Publication,
+        *,
+        reclaim_idle_ms: int = RECLAIM_IDLE_MS,
+    ) -> None:
         self.link = streams.link
         self.keys = streams.keys
         self.publication = publication
         self.traces = Traces(streams.link, streams.keys)
-        self.dead_letters = DeadLetters(streams.link, streams.keys)
+        self.retention = Retention(streams.link, streams.keys, publication)
         self.unhosted = Unhosted(streams, publication)
-        self._cursor = "0-0"
+        self._reclaim_idle_ms = reclaim_idle_ms
+        self.repairs = Repairs(streams.link, streams.keys, publication)
+        self.audit = Audit(streams.link, streams.keys, publication, self._attended)
+        self._cursor = START
 
     async def run(self, reader: Link, consumer: str) -> None:
         """Attend to all that is due until cancelled.
@@ -58,10 +72,15 @@ class Keeper:
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._for_ever(lambda: self._read(reader, consumer), pause_s=0))
-            group.create_task(self._for_ever(lambda: self._reclaim(consumer), pause_s=5.0))
+            pause_s = self._reclaim_idle_ms / 2000
+            group.create_task(self._for_ever(lambda: self._reclaim(consumer), pause_s=pause_s))
             group.create_task(self._for_ever(self._end_overdue, pause_s=OVERDUE_S))
             group.create_task(self._for_ever(self.unhosted.look, pause_s=LOOK_S))
-            group.create_task(self._for_ever(self.dead_letters.expire, pause_s=FORGET_S))
+            group.create_task(self._for_ever(self.retention.sweep, pause_s=SWEEP_S))
+            orphans, consumers = self.repairs.adopt_orphans, self.repairs.forget_consumers
+            group.create_task(self._for_ever(orphans, pause_s=ORPHANS_S))
+            group.create_task(self._for_ever(consumers, pause_s=CONSUMERS_S))
+            group.create_task(self._for_ever(self.audit.look, pause_s=AUDIT_S))
 
     async def attend(self, trace_id: str) -> None:
         """Do what a trace that was reported quiet needs: revive it, end it, or retire it."""
@@ -133,24 +152,8 @@ class Keeper:
         )
 
     async def _retire(self, trace_id: str) -> None:
-        belongings = await self.link.command("SMEMBERS", self.keys.belongings(trace_id))
-        await self.link.run(
-            bind(
-                "retire",
-                trace=self.keys.trace(trace_id),
-                ended=self.keys.ended_traces(),
-                keys=[
-                    self.keys.log(trace_id),
-                    self.keys.outputs(trace_id),
-                    self.keys.receipts(trace_id),
-                    self.keys.journal(trace_id),
-                    self.keys.attempts(trace_id),
-                    self.keys.belongings(trace_id),
-                    *belongings,
-                ],
-                keep_ms=TRACE_KEEP_MS,
-            )
-        )
+        keep_ms = self.publication.current.settings.trace_retention_ms
+        await self.traces.retire(trace_id, keep_ms=keep_ms)
 
     async def _read(self, reader: Link, consumer: str) -> None:
         reply = await reader.command(
@@ -162,29 +165,38 @@ class Keeper:
         await self._attend_all(reply[0][1] if reply else [])
 
     async def _reclaim(self, consumer: str) -> None:
-        reply = await self.link.command(
-            "XAUTOCLAIM", self.keys.quiet(), GROUP, consumer, RECLAIM_IDLE_MS, self._cursor,
-            "COUNT", BATCH,
-        )  # fmt: skip
-        self._cursor = reply[0].decode()
-        await self._attend_all(reply[1])
+        self._cursor, taken = await reclaim(
+            self.link,
+            self.keys.quiet(),
+            consumer,
+            idle_ms=self._reclaim_idle_ms,
+            cursor=self._cursor,
+            count=BATCH,
+        )
+        await self._attend_all([(entry, fields) for entry, fields, _ in taken])
 
-    async def _attend_all(self, entries: Any) -> None:
-        await asyncio.gather(*(self._attend_entry(entry, fields) for entry, fields in entries))
+    async def _attend_all(self, entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
+        # A server that forgets what was done for a report needs the report again.
+        server = await self.link.open()
+        # What is no trace id names no trace, and is settled like one that is gone.
+        names = [b"".join(fields[1:2]).decode(errors="replace") for _, fields in entries]
+        attended = await asyncio.gather(*(self._attended(name) for name in names))
+        done = [entry for (entry, _), well in zip(entries, attended, strict=True) if well]
+        if done:
+            # Attending twice is harmless, so they are settled after the deed. At once, so that
+            # none is ever on the stream and in nobody's hands, or the other way round.
+            quiet = self.keys.quiet()
+            call = bind("dismiss", quiet=quiet, group=GROUP, entries=done)
+            await self.link.run(call, server=server)
 
-    async def _attend_entry(self, entry: bytes, fields: list[bytes] | None) -> None:
-        # Attending twice is harmless, so the entry is settled after the deed.
-        if fields and len(fields) > 1:
-            # What is no trace id names no trace, and is settled like one that is gone.
-            trace_id = fields[1].decode(errors="replace")
-            try:
-                await self.attend(trace_id)
-            except (ColonyError, ResponseError) as error:
-                # Left pending, so that it is tried again; it must not keep others waiting.
-                log.error("quiet_unattended", trace=trace_id, detail=str(error))
-                return
-        await self.link.command("XACK", self.keys.quiet(), GROUP, entry)
-        await self.link.command("XDEL", self.keys.quiet(), entry)
+    async def _attended(self, trace_id: str) -> bool:
+        try:
+            await self.attend(trace_id)
+        except (ColonyError, ResponseError) as error:
+            # Left pending, so that it is tried again; it must not keep others waiting.
+            log.error("quiet_unattended", trace=trace_id, detail=str(error))
+            return False
+        return True
 
     async def _end_overdue(self) -> None:
         for trace_id in await self.end_overdue():
@@ -215,11 +227,13 @@ def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
     """The envelope of a revival: it tells where the trace began, what it has, and what died."""
     hop: Headers = {"route": "quiet", "entry": trace.entry, "outputs": trace.outputs}
     if trace.dead:
-        hop |= {
+        # Of an envelope that was lost nothing else is known.
+        told = {
             "error_code": trace.error_code,
             "dead_target": trace.dead_target,
             "dead_message_id": trace.dead_message_id,
         }
+        hop |= {name: value for name, value in told.items() if value is not None}
     return Head(
         # Not of trace and number alone: that is an emission of the first envelope.
         id=derived_id(trace.id, "quiet", revival),

@@ -58,6 +58,14 @@ class Keys:
         """Hash: version, digest and document of the published topology."""
         return self._key("topology")
 
+    def repairs(self) -> str:
+        """Hash: counts of what was found broken, and how many losses were looked into."""
+        return repairs_beside(self.router())
+
+    def audit(self) -> str:
+        """String: there as long as no other search for lost envelopes is to begin."""
+        return self._key("repairs", "audit")
+
     def slots(self, role: str) -> str:
         """Hash: slot of `role` to its lease."""
         return self._key("slots", role)
@@ -129,3 +137,8 @@ class Keys:
     def store_unique(self, path: str, table: str) -> str:
         """Hash: rows of a table by unique key."""
         return self._key("store", path, table, "unique")
+
+
+def repairs_beside(stream: str) -> str:
+    """The counts of what was found broken in the partition of a stream."""
+    return stream[: stream.index("}:") + 2] + "repairs"

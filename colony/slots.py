@@ -77,6 +77,7 @@ class Slots:
                 "renew",
                 slots=self.keys.slots(self.role),
                 source=source,
+                repairs=self.keys.repairs(),
                 slot=-1 if self.slot is None else self.slot,
                 token=self.token,
                 group=GROUP,

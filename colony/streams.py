@@ -4,6 +4,7 @@ An entry is delivered at least once and committed at most once; `commit` is the 
 one whose head can be read. A step is all that comes of one delivery.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -117,6 +118,7 @@ class Streams:
             "commit",
             quiet=self.keys.quiet(),
             dead=self.keys.dead(),
+            repairs=self.keys.repairs(),
             keys=keys,
             group=GROUP,
             steps=len(steps),
@@ -140,6 +142,7 @@ class Streams:
             "bury",
             source=broken.source,
             dead=self.keys.dead(),
+            repairs=self.keys.repairs(),
             group=GROUP,
             entry=broken.entry,
             code=broken.code,
@@ -160,6 +163,7 @@ class Streams:
             "hand_back",
             source=delivery.source,
             attempts=self.keys.attempts(delivery.head.trace_id),
+            repairs=self.keys.repairs(),
             group=GROUP,
             consumer=consumer,
             entry=delivery.entry,
@@ -193,6 +197,18 @@ class Streams:
         blobs = [blob for _, blob in published if blob is not None]
         parts += [len(step.kept), *step.kept, len(blobs)]
         keys += [self.keys.blob(blob) for blob in blobs]
+
+
+def next_batch(waiting: deque[Step]) -> list[Step]:
+    """Take from the front what one commit may hold: one server, 64 steps, 1 MiB."""
+    batch = [waiting.popleft()]
+    size = batch[0].size()
+    while waiting and len(batch) < MAX_BATCH:
+        size += waiting[0].size()
+        if size > MAX_BATCH_BYTES or waiting[0].delivery.server != batch[0].delivery.server:
+            break
+        batch.append(waiting.popleft())
+    return batch
 
 
 _LONG_IDLE_MS: Final = 24 * 60 * 60 * 1000

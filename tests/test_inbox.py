@@ -13,6 +13,7 @@ from colony.errors import ServerUnavailable
 from colony.inbox import Inbox, make_groups
 from colony.keys import GROUP, Keys
 from colony.link import Link
+from colony.lua.registry import bind
 from colony.streams import Broken, Delivery
 from colony.testing.redis_server import RedisServer
 
@@ -169,6 +170,86 @@ async def test_reclaim_lets_go_what_was_deleted_and_reports_it(
     assert names(found) == ["there"]
     assert await pending(link, A) == 1
     assert len(caplog.messages) == 1
+
+
+async def test_a_loss_is_counted_once_whoever_comes_across_it(link: Link) -> None:
+    gone = [await add(link, A, str(n)) for n in range(3)]
+    await Inbox(link, "c").read([A], count=9, block_ms=None)
+    await link.command("XTRIM", A, "MAXLEN", 0)
+
+    await asyncio.gather(
+        Inbox(link, "c").history(A),
+        Inbox(link, "c").history(A),
+        *(Inbox(link, f"other-{n}").reclaim(A, idle_ms=0, count=9) for n in range(3)),
+    )
+
+    assert await pending(link, A) == 0
+    assert await link.command("HGET", KEYS.repairs(), "entries_lost") == b"3", gone
+
+
+async def test_what_is_there_is_not_written_off(link: Link) -> None:
+    entry = await add(link, A, "x")
+    await Inbox(link, "c").read([A], count=9, block_ms=None)
+    call = bind("write_off", source=A, repairs=KEYS.repairs(), group=GROUP, entries=[entry, "1-1"])
+
+    assert await link.run(call) == [b"written_off", []]
+
+    assert await pending(link, A) == 1
+    assert await link.command("EXISTS", KEYS.repairs()) == 0
+
+
+async def test_a_reclaim_ends_where_everything_was_trimmed(link: Link) -> None:
+    """However many pages of the pending list are gone, the cursor comes round."""
+    for n in range(250):
+        await add(link, A, str(n))
+    await Inbox(link, "dead").read([A], count=1000, block_ms=None)
+    await link.command("XTRIM", A, "MAXLEN", 0)
+    inbox = Inbox(link, "c")
+
+    for _ in range(250):
+        assert await inbox.reclaim(A, idle_ms=0, count=10) == []
+        if not await pending(link, A):
+            break
+
+    assert await pending(link, A) == 0
+    assert await link.command("HGET", KEYS.repairs(), "entries_lost") == b"250"
+
+
+async def test_history_counts_no_delivery_against_what_was_settled_meanwhile(link: Link) -> None:
+    entry = await add(link, A, "x")
+    await Inbox(link, "c").read([A], count=9, block_ms=None)
+    await link.command("XACK", A, GROUP, entry)
+    await link.command("XDEL", A, entry)
+
+    assert await Inbox(link, "c").history(A) == []
+    assert await Inbox(link, "c").reclaim(A, idle_ms=0, count=9) == []
+    assert await link.command("EXISTS", KEYS.repairs()) == 0
+
+
+@pytest.mark.parametrize("command", [("DEL", A), ("XGROUP", "DESTROY", A, GROUP)])
+async def test_a_history_where_there_is_no_group_makes_one(
+    link: Link, command: tuple[str, ...]
+) -> None:
+    await link.command(*command)
+    await add(link, A, "x")
+    inbox = Inbox(link, "c")
+
+    assert await inbox.history(A) == []
+    assert names(await inbox.read([A], count=9, block_ms=None)) == ["x"]
+
+
+async def test_a_group_that_was_made_again_delivers_what_is_in_hand_once_more(link: Link) -> None:
+    """From the first entry on: nothing is passed over, and what was settled is not there."""
+    done, _ = await add(link, A, "done"), await add(link, A, "held")
+    await Inbox(link, "c").read([A], count=9, block_ms=None)
+    await link.command("XACK", A, GROUP, done)
+    await link.command("XDEL", A, done)
+    await link.command("XGROUP", "DESTROY", A, GROUP)
+    await add(link, A, "new")
+    inbox = Inbox(link, "d")
+
+    assert await inbox.read([A], count=9, block_ms=None) == []
+    assert names(await inbox.read([A], count=9, block_ms=None)) == ["held", "new"]
 
 
 async def test_reclaim_takes_what_is_idle_whoever_holds_it_and_counts_deliveries(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,17 @@ from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter, derived_id
+from colony.errors import ServerChanged
 from colony.inbox import Inbox
 from colony.keeper import Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
+from colony.lua.registry import Call
 from colony.publication import Publication
 from colony.streams import Delivery, Step, Streams
+from colony.testing.redis_server import RedisServer
 from colony.topology.model import (
+    DEFAULTS,
     QUIET,
     CellSettings,
     CellSpec,
@@ -27,7 +32,7 @@ from colony.topology.model import (
     EdgeSpec,
     TopologySpec,
 )
-from colony.traces import TRACE_KEEP_MS, Trace, Traces
+from colony.traces import Trace, Traces
 
 KEYS = Keys("test")
 HELLO = Body.of(Entry.say("user", "hello"))
@@ -259,7 +264,7 @@ async def test_retirement_lets_everything_of_a_trace_expire_and_nothing_else(
     mortal = {
         key
         for key in await colony.link.command("KEYS", "*")
-        if 0 < await colony.link.command("PTTL", key) <= TRACE_KEEP_MS
+        if 0 < await colony.link.command("PTTL", key) <= DEFAULTS.trace_retention_ms
     }
     own = {
         KEYS.trace(trace_id),
@@ -289,12 +294,15 @@ async def test_nothing_of_a_trace_with_envelopes_under_way_expires(colony: Colon
     assert await colony.link.command("PTTL", KEYS.trace(born.trace_id)) > 0
 
 
-async def test_traces_that_ended_long_ago_leave_the_list(colony: Colony) -> None:
+async def test_a_running_keeper_forgets_what_ended_long_ago(colony: Colony, redis_url: str) -> None:
     await colony.link.command("ZADD", KEYS.ended_traces(), 1, "long ago")
-
     trace = await colony.attend(await colony.quiet())
 
-    assert await colony.traces.ids("ended", limit=9) == [trace.id]
+    async def forgotten() -> bool:
+        return await colony.traces.ids("ended", limit=9) == [trace.id]
+
+    async with running(colony, redis_url):
+        await until(forgotten)
 
 
 async def test_a_trace_past_its_deadline_fails(
@@ -329,6 +337,44 @@ async def test_a_keeper_attends_to_what_is_reported(colony: Colony, redis_url: s
     assert (await colony.link.command("XPENDING", KEYS.quiet(), GROUP))[0] == 0
 
 
+async def test_a_report_stays_if_the_server_forgot_what_was_done_for_it(
+    redis_binary: Path,
+) -> None:
+    """The server is killed after the revival, which is the last thing that it wrote."""
+    with RedisServer.start(redis_binary, fsync="no") as server:
+
+        class Forgetful(Link):
+            async def run(self, call: Call, *, server: str | None = None) -> Any:
+                before = written()
+                answer = await super().run(call, server=server)
+                if call.script.name == "revive":
+                    crash(written() - before)
+                    await self.drop("the server was killed")
+                return answer
+
+        def written() -> int:
+            return server.aof.stat().st_size
+
+        def crash(lost: int) -> None:
+            server.kill()
+            server.cut_aof(lost)
+            server.restart()
+
+        colony = Colony(Forgetful(server.url))
+        await colony.apply(LANE)
+        trace_id = await colony.quiet()
+        read = await colony.link.command(
+            "XREADGROUP", "GROUP", GROUP, "router-9", "STREAMS", KEYS.quiet(), ">"
+        )
+
+        with pytest.raises(ServerChanged):
+            await colony.keeper._attend_all(read[0][1])
+
+        assert (await colony.traces.get(trace_id)).revivals == 0
+        assert await colony.link.command("XLEN", KEYS.quiet()) == 1
+        await colony.link.close()
+
+
 async def test_what_a_keeper_left_is_taken_up_by_another(colony: Colony, redis_url: str) -> None:
     trace_id = await colony.quiet()
     await colony.link.command("XADD", KEYS.quiet(), "*", "trace", "deleted")
@@ -347,6 +393,58 @@ async def test_what_a_keeper_left_is_taken_up_by_another(colony: Colony, redis_u
 
     async with running(colony, redis_url):
         await until(attended)
+
+
+async def test_a_quiet_trace_is_attended_to_though_its_report_was_deleted(
+    colony: Colony, redis_url: str
+) -> None:
+    """Whoever held the report is gone, and so is the report: nothing else names the trace."""
+    trace_id = await colony.quiet()
+    await colony.link.command(
+        "XREADGROUP", "GROUP", GROUP, "router-9", "STREAMS", KEYS.quiet(), ">"
+    )
+    await colony.link.command("XTRIM", KEYS.quiet(), "MAXLEN", 0)
+
+    async def attended() -> bool:
+        return (await colony.traces.get(trace_id)).ended
+
+    async with running(colony, redis_url):
+        await until(attended)
+
+
+async def test_an_orphaned_report_is_attended_to(colony: Colony, redis_url: str) -> None:
+    trace_id = await colony.quiet()
+    await colony.link.command(
+        "XREADGROUP", "GROUP", GROUP, "router-9", "STREAMS", KEYS.quiet(), ">"
+    )
+    await colony.link.command("XGROUP", "DELCONSUMER", KEYS.quiet(), GROUP, "router-9")
+    keeper = Keeper(colony.streams, colony.publication, reclaim_idle_ms=50)
+
+    async def settled() -> bool:
+        empty = await colony.link.command("XLEN", KEYS.quiet()) == 0
+        return empty and (await colony.traces.get(trace_id)).ended
+
+    colony.keeper = keeper
+    async with running(colony, redis_url):
+        await until(settled)
+    assert (await colony.link.command("XPENDING", KEYS.quiet(), GROUP))[0] == 0
+    assert await colony.link.command("HGET", KEYS.repairs(), "orphans_adopted") == b"1"
+    assert await colony.link.command("HGET", KEYS.repairs(), "entries_lost") is None
+
+
+async def test_a_keeper_corrects_and_ends_a_trace_whose_envelope_was_deleted_unread(
+    colony: Colony, redis_url: str
+) -> None:
+    born = await colony.traces.birth("/sink", HELLO, ttl=9)
+    await colony.link.command("XTRIM", KEYS.router(), "MAXLEN", 0)
+
+    async def ended() -> bool:
+        return (await colony.traces.get(born.trace_id)).ended
+
+    async with running(colony, redis_url), running(colony, redis_url, "router-1"):
+        await until(ended)
+    trace = await colony.traces.get(born.trace_id)
+    assert (trace.cause, trace.reason, trace.dead) == ("failed", "envelope_lost", 1)
 
 
 async def test_a_keeper_survives_the_loss_of_all_keys(colony: Colony, redis_url: str) -> None:

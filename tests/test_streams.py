@@ -1,11 +1,14 @@
 """Commit and its neighbours on a real server: every answer, and what is there afterwards."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from redis.exceptions import ResponseError
 
+import colony
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.codec import decode_body, decode_head, encode_body, encode_head
@@ -19,6 +22,7 @@ from colony.streams import Broken, Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
 
 KEYS = Keys("test")
+PACKAGE = Path(colony.__file__).parent
 HELLO = Body.of(Entry.say("user", "hello"))
 
 
@@ -398,3 +402,12 @@ def test_two_deliveries_of_one_entry_are_equal() -> None:
     assert delivery == replace(delivery, times=2)
     assert delivery != replace(delivery, server="another")
     assert len({delivery, replace(delivery, times=2)}) == 1
+
+
+def test_a_work_stream_is_never_trimmed() -> None:
+    """That would drop what nobody has read: what is settled is deleted, one by one."""
+    sources = [path for kind in ("py", "lua") for path in PACKAGE.rglob(f"*.{kind}")]
+
+    trimming = {path.name for path in sources if re.search("XTRIM|MAXLEN", path.read_text())}
+
+    assert trimming == {"dead_letters.py"}

@@ -62,7 +62,8 @@ if keep_ms > 0 then
   redis.call('PEXPIRE', guard, keep_ms)
 end
 redis.call('HSET', trace, 'state', 'open', 'live', 1, 'created_at', now, 'entry', entry,
-  'session', session, 'replayed_from', '', 'outputs', 0, 'dead', 0, 'revivals', 0)
+  'session', session, 'replayed_from', '', 'outputs', 0, 'dead', 0, 'revivals', 0,
+  'steps', 1)
 if timeout_ms > 0 then
   redis.call('ZADD', deadlines, now + timeout_ms, id)
 end

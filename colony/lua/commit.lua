@@ -4,7 +4,8 @@
 -- KEYS
 --   1   quiet      stream of traces with no live envelope
 --   2   dead       dead letters
---   3+  keys       per step: source, trace, log, outputs, belongings, streams, blobs
+--   3   repairs    counts of what was found broken
+--   4+  keys       per step: source, trace, log, outputs, belongings, streams, blobs
 -- ARGV
 --   1   group      consumer group that reads the sources
 --   2   steps      how many deliveries
@@ -13,13 +14,13 @@
 --                  head, body), kept, blobs
 -- RETURNS
 --   committed <n>  settled and published; the trace has n live envelopes
---   stale          settled before; nothing is written
---   fenced         the trace ended cancelled or failed, or is gone; settled, the rest dropped
+--   stale          settled before, or deleted meanwhile; that is counted, nothing else is written
+--   fenced         the trace takes no more work, or is gone; settled, the rest dropped
 --   blob_lost      a blob is gone; nothing is written
 -- REPEATS
 --   safe: a settled entry cannot be settled again
-local quiet, dead, group, count = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local kinds, key_at, part_at, sound = {}, 2, 2, count ~= nil
+local quiet, dead, repairs, group, count = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
+local kinds, key_at, part_at, sound = {}, 3, 2, count ~= nil
 
 local function key(kind)
   key_at = key_at + 1
@@ -46,15 +47,21 @@ local function list(width, kind)
   return found
 end
 
-local steps = {}
+local steps, records = {}, {}
 for n = 1, sound and count or 0 do
   local step = { source = key('stream'), trace = key('hash'), log = key('stream'),
     outputs = key('list'), belongings = key('set'), entry = part(), id = part(), head = part(),
     published = list(2, 'stream'), records = list(1), letters = list(6), kept = list(1),
     blobs = list(0, 'string') }
   if not sound then break end
-  local live = redis.call('HGET', step.trace, 'live')
-  sound = (not live or tonumber(live) ~= nil) and string.match(step.entry, '^%d+%-%d+$') ~= nil
+  local record = records[step.trace]
+  if not record then
+    local kept = redis.call('HMGET', step.trace, 'state', 'cause', 'live', 'steps')
+    record = { state = kept[1], cause = kept[2] }
+    record.live, record.steps = tonumber(kept[3] or 0), tonumber(kept[4] or 0)
+    records[step.trace] = record
+  end
+  sound = record.live and record.steps and string.match(step.entry, '^%d+%-%d+$') ~= nil
   steps[n] = step
 end
 local function permitted(...)
@@ -63,38 +70,45 @@ local function permitted(...)
   end
   return true
 end
-local function stream(name)
+local function holds(name, kind)
   local found = redis.call('TYPE', name).ok
-  return found == 'stream' or found == 'none'
+  return found == kind or found == 'none'
 end
-if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (stream(quiet) and stream(dead)
-    and permitted('XACK', 'XDEL', 'XADD', 'HMGET', 'HINCRBY', 'HSET', 'RPUSH', 'PERSIST', 'SADD',
+if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (holds(quiet, 'stream')
+    and holds(dead, 'stream') and holds(repairs, 'hash')
+    and permitted('XACK', 'XDEL', 'XADD', 'HINCRBY', 'HSET', 'RPUSH', 'PERSIST', 'SADD',
       'EXISTS')) then
   return redis.error_reply('ERR commit: wrong arguments, keys or permissions')
 end
 
-local function count_down(step, state, by)
-  local live = redis.call('HINCRBY', step.trace, 'live', by)
-  if live == 0 then
-    if state == 'open' then
+local function count_down(step, record, by)
+  record.live, record.steps = record.live + by, record.steps + 1
+  redis.call('HSET', step.trace, 'live', record.live, 'steps', record.steps)
+  if record.live == 0 then
+    if record.state == 'open' then
+      record.state = 'quiet'
       redis.call('HSET', step.trace, 'state', 'quiet', 'last', step.head)
     end
     redis.call('XADD', quiet, '*', 'trace', step.id)
   end
-  return live
+  return record.live
 end
 
 local function apply(step)
-  for _, blob in ipairs(step.blobs) do
+  local record = records[step.trace]
+  local fenced = not record.state
+    or (record.state == 'ended' and (record.cause ~= 'completed' or record.live == 0))
+  for _, blob in ipairs(fenced and {} or step.blobs) do
     if redis.call('EXISTS', blob.to) == 0 then return { 'blob_lost' } end
   end
-  redis.call('XACK', step.source, group, step.entry)
-  if redis.call('XDEL', step.source, step.entry) == 0 then return { 'stale' } end
-  local record = redis.call('HMGET', step.trace, 'state', 'cause')
-  local state, cause = record[1], record[2]
-  if not state then return { 'fenced' } end
-  if state == 'ended' and cause ~= 'completed' then
-    count_down(step, state, -1)
+  local pending = redis.call('XACK', step.source, group, step.entry) == 1
+  if redis.call('XDEL', step.source, step.entry) == 0 then
+    -- Whoever settles an entry takes it off both: one that was pending was deleted by a stranger.
+    redis.call('HINCRBY', repairs, pending and 'entries_lost' or 'stale_commits', 1)
+    return { 'stale' }
+  end
+  if fenced then
+    if record.state and record.live > 0 then count_down(step, record, -1) end
     return { 'fenced' }
   end
   for _, out in ipairs(step.published) do
@@ -118,7 +132,7 @@ local function apply(step)
     redis.call('PERSIST', blob.to)
     redis.call('SADD', step.belongings, blob.to)
   end
-  return { 'committed', count_down(step, state, #step.published - 1) }
+  return { 'committed', count_down(step, record, #step.published - 1) }
 end
 
 local answers = {}

@@ -4,6 +4,7 @@
 -- KEYS
 --   1   source    stream the delivery was read from
 --   2   attempts  handles begun and their tokens, by envelope
+--   3   repairs   counts of what was found broken
 -- ARGV
 --   1   group     consumer group that reads the source
 --   2   consumer  name of the holder
@@ -13,11 +14,12 @@
 --   6   token     of the handle that was begun and broken off, or empty
 -- RETURNS
 --   returned      it may be reclaimed; neither delivery nor attempt counts
---   lost          it is settled, or somebody else holds it; nothing is written
+--   lost          it is settled, or somebody else holds it, or it was deleted; only that is counted
 -- REPEATS
 --   safe: what was taken up in between is lost; else its delivery may count once less
-local source, attempts, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local entry, idle_ms, envelope, token = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local source, attempts, repairs = KEYS[1], KEYS[2], KEYS[3]
+local group, consumer, entry, idle_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local envelope, token = ARGV[5], ARGV[6]
 
 local function holds(key, kind, ...)
   for _, command in ipairs({ ... }) do
@@ -27,7 +29,8 @@ local function holds(key, kind, ...)
   return found == kind or found == 'none'
 end
 if #ARGV ~= 6 or not idle_ms or not string.match(entry, '^%d+%-%d+$')
-    or not (holds(source, 'stream', 'XCLAIM') and holds(attempts, 'hash', 'HSET')) then
+    or not (holds(source, 'stream', 'XCLAIM') and holds(attempts, 'hash', 'HSET')
+    and holds(repairs, 'hash', 'HINCRBY')) then
   return redis.error_reply('ERR hand_back: wrong arguments, keys or permissions')
 end
 local found = false
@@ -41,8 +44,12 @@ if #held == 0 then
   return { 'lost' }
 end
 local count, last = string.match(redis.call('HGET', attempts, envelope) or '', '^(%d+) (.*)$')
-redis.call('XCLAIM', source, group, consumer, 0, entry, 'IDLE', idle_ms,
+local kept = redis.call('XCLAIM', source, group, consumer, 0, entry, 'IDLE', idle_ms,
   'RETRYCOUNT', math.max(held[1][4] - 1, 0), 'JUSTID')
+if #kept == 0 then
+  redis.call('HINCRBY', repairs, 'entries_lost', 1)
+  return { 'lost' }
+end
 if token ~= '' and last == token then
   redis.call('HSET', attempts, envelope, (tonumber(count) - 1) .. ' ')
 end

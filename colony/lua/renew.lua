@@ -4,6 +4,7 @@
 -- KEYS
 --   1   slots          leases of the holder's role
 --   2   source         stream the deliveries were read from
+--   3   repairs        counts of what was found broken
 -- ARGV
 --   1   slot           of the holder
 --   2   token          of the holder
@@ -15,7 +16,7 @@
 --   lost               the slot has another holder; nothing is written
 -- REPEATS
 --   safe: an idle time starts anew
-local slots, source = KEYS[1], KEYS[2]
+local slots, source, repairs = KEYS[1], KEYS[2], KEYS[3]
 local slot, token, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local function holds(key, kind)
@@ -23,6 +24,7 @@ local function holds(key, kind)
   return found == kind or found == 'none'
 end
 local sound = #ARGV > 4 and holds(source, 'stream') and holds(slots, 'hash')
+    and holds(repairs, 'hash') and redis.acl_check_cmd('HINCRBY', repairs)
 for n = 5, #ARGV do
   sound = sound and string.match(ARGV[n], '^%d+%-%d+$')
 end
@@ -42,8 +44,12 @@ end
 for n = 5, found and #ARGV or 0 do
   -- An XCLAIM that did not look first would take the entry back from whoever reclaimed it.
   if #redis.call('XPENDING', source, group, ARGV[n], ARGV[n], 1, consumer) == 1 then
-    redis.call('XCLAIM', source, group, consumer, 0, ARGV[n], 'JUSTID')
-    held[#held + 1] = ARGV[n]
+    if #redis.call('XCLAIM', source, group, consumer, 0, ARGV[n], 'JUSTID') == 1 then
+      held[#held + 1] = ARGV[n]
+    else
+      -- Deleted under its holder: nothing is pending any more that a reclaim would find.
+      redis.call('HINCRBY', repairs, 'entries_lost', 1)
+    end
   end
 end
 return { 'renewed', held }

@@ -41,8 +41,9 @@ local before = redis.call('GET', first)
 if before then
   return { 'repeated', before }
 end
-local record = redis.call('HMGET', trace, 'state', 'live')
+local record = redis.call('HMGET', trace, 'state', 'live', 'steps')
 local living = (record[1] == 'open' or record[1] == 'quiet') and tonumber(record[2]) ~= nil
+    and tonumber(record[3] or 0) ~= nil
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id = living and trace_id or fresh_id
@@ -50,9 +51,11 @@ redis.call('SET', first, id, 'PX', keep_ms)
 if living then
   redis.call('HSET', trace, 'state', 'open')
   redis.call('HINCRBY', trace, 'live', 1)
+  redis.call('HINCRBY', trace, 'steps', 1)
 else
   redis.call('HSET', fresh, 'state', 'open', 'live', 1, 'created_at', now, 'entry', entry,
-    'session', '', 'replayed_from', letter, 'outputs', 0, 'dead', 0, 'revivals', 0)
+    'session', '', 'replayed_from', letter, 'outputs', 0, 'dead', 0, 'revivals', 0,
+    'steps', 1)
   redis.call('ZADD', open, now, fresh_id)
 end
 redis.call('XADD', stream, '*', 'head', living and head or fresh_head, 'body', body)

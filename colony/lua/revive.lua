@@ -26,18 +26,21 @@ local function holds(key, kind, ...)
   return found == kind or found == 'none'
 end
 local sound = revival and outputs and records and #KEYS == 2 + outputs
-sound = sound and #ARGV == 3 + 2 * outputs + records and outputs > 0 and holds(trace, 'hash', 'HSET') and holds(log, 'stream', 'XADD')
+sound = sound and #ARGV == 3 + 2 * outputs + records and outputs > 0
+    and holds(trace, 'hash', 'HSET', 'HINCRBY') and holds(log, 'stream', 'XADD')
 for n = 3, #KEYS do
   sound = sound and holds(KEYS[n], 'stream', 'XADD')
 end
 if not sound then
   return redis.error_reply('ERR revive: wrong arguments, keys or permissions')
 end
-local record = redis.call('HMGET', trace, 'state', 'live', 'revivals')
-if record[1] ~= 'quiet' or record[2] ~= '0' or tonumber(record[3]) ~= revival - 1 then
+local record = redis.call('HMGET', trace, 'state', 'live', 'revivals', 'steps')
+if record[1] ~= 'quiet' or record[2] ~= '0' or tonumber(record[3]) ~= revival - 1
+    or not tonumber(record[4] or 0) then
   return { 'stale' }
 end
 redis.call('HSET', trace, 'state', 'open', 'live', outputs, 'revivals', revival)
+redis.call('HINCRBY', trace, 'steps', 1)
 for n = 1, outputs do
   redis.call('XADD', KEYS[2 + n], '*', 'head', ARGV[2 + 2 * n], 'body', ARGV[3 + 2 * n])
 end
