@@ -1,22 +1,27 @@
 """Dead letters: what nobody will handle, kept until somebody replays or drops it."""
 
+import asyncio
 import builtins
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from colony.codec import decode_body, decode_head, encode_head, pack, unpack
+from colony.blobs import Blobs
+from colony.codec import blob_reference, decode_body, decode_head, encode_head, pack, unpack
 from colony.envelope import DeadLetter, Head, new_id
 from colony.errors import ColonyError, DeadLetterNotFound, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
+from colony.paths import within
+from colony.topology.model import DEFAULTS
 
-PAGE: Final = 1000
-LETTER_KEEP_MS: Final = 30 * 24 * 60 * 60 * 1000
+# A letter may be as large as a body.
+PAGE: Final = 100
 
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -33,6 +38,11 @@ class Buried:
     head: Head | None
     head_bytes: bytes
     body_bytes: bytes
+
+    @property
+    def cell(self) -> str:
+        """Where it died."""
+        return str(self.facts.get("resolved_target") or "")
 
     def to_json(self) -> dict[str, JsonValue]:
         """The letter as an operator reads it: the whole envelope, who, where, why and when."""
@@ -58,6 +68,39 @@ class Buried:
             return {**head, "body": self.body_bytes.hex()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which letters are asked for; a field that is None asks for nothing. Times in milliseconds.
+
+    `to_path_prefix` holds for where a letter died or was going. `after` and `before` are ids of
+    letters; what makes one wrong is found when letters are read.
+    """
+
+    code: str | None = None
+    trace_id: str | None = None
+    to_path_prefix: str | None = None
+    from_path_prefix: str | None = None
+    since: int | None = None
+    until: int | None = None
+    after: str | None = None
+    before: str | None = None
+
+    def takes(self, letter: Buried) -> bool:
+        """Whether a letter is among those, its id left aside."""
+        targets = (letter.facts.get("resolved_target"), letter.facts.get("original_target"))
+        return (
+            self.code in (None, letter.code)
+            and self.trace_id in (None, letter.trace_id)
+            and any(_below(target, self.to_path_prefix) for target in targets)
+            and _below(letter.facts.get("sender_path"), self.from_path_prefix)
+            and (self.since is None or letter.died_at >= self.since)
+            and (self.until is None or letter.died_at <= self.until)
+        )
+
+
+ALL: Final = Which()
+
+
 class DeadLetters:
     """The dead letters of one partition, newest last."""
 
@@ -69,40 +112,31 @@ class DeadLetters:
         """How many letters are kept."""
         return int(await self.link.command("XLEN", self.keys.dead()))
 
-    async def list(
-        self, *, code: str | None = None, since_ms: int = 0, limit: int = 100
-    ) -> list[Buried]:
-        """The letters that died at or after `since_ms`, oldest first."""
-        found: list[Buried] = []
-        start = str(since_ms)
-        while len(found) < limit:
-            page = await self.link.command("XRANGE", self.keys.dead(), start, "+", "COUNT", PAGE)
-            letters = [_read(entry, fields) for entry, fields in page]
-            found += [letter for letter in letters if code in (None, letter.code)]
-            if len(page) < PAGE:
-                break
-            start = "(" + letters[-1].id
-        return found[:limit]
+    async def list(self, which: Which = ALL, *, limit: int = 100) -> list[Buried]:
+        """Letters, oldest first; raises DeadLetterNotFound where an id in `which` is none."""
+        return await _first(self._pages(which, "XRANGE"), limit)
 
-    async def newest(
-        self, *, code: str | None = None, before: str | None = None, limit: int = 100
-    ) -> builtins.list[Buried]:
-        """The letters that died before the one called `before`, newest first.
+    async def newest(self, which: Which = ALL, *, limit: int = 100) -> builtins.list[Buried]:
+        """Letters, newest first; raises DeadLetterNotFound where an id in `which` is none."""
+        return await _first(self._pages(which, "XREVRANGE"), limit)
 
-        Raises DeadLetterNotFound where `before` is no id of a letter.
+    async def pages(self, which: Which = ALL) -> AsyncGenerator[builtins.list[Buried], None]:
+        """Letters, oldest first, some at a time, without those that die from now on.
+
+        Raises DeadLetterNotFound where an id in `which` is none.
         """
-        if before is not None and not _ENTRY_ID.fullmatch(before):
-            raise DeadLetterNotFound(letter_id=before)
-        found: builtins.list[Buried] = []
-        end = "+" if before is None else f"({before}"
-        while len(found) < limit:
-            page = await self.link.command("XREVRANGE", self.keys.dead(), end, "-", "COUNT", PAGE)
-            letters = [_read(entry, fields) for entry, fields in page]
-            found += [letter for letter in letters if code in (None, letter.code)]
-            if len(page) < PAGE:
-                break
-            end = "(" + letters[-1].id
-        return found[:limit]
+        for newest in await self.newest(limit=1):
+            until = newest.died_at if which.until is None else min(which.until, newest.died_at)
+            async with aclosing(self._pages(replace(which, until=until), "XRANGE")) as pages:
+                async for page in pages:
+                    yield page
+
+    async def replayed(self, letter_ids: Sequence[str]) -> set[str]:
+        """Those of these letters that were replayed before."""
+        found = await asyncio.gather(
+            *(self.link.command("EXISTS", self.keys.replay(letter_id)) for letter_id in letter_ids)
+        )
+        return {letter_id for letter_id, known in zip(letter_ids, found, strict=True) if known}
 
     async def get(self, letter_id: str) -> Buried:
         """The letter; raises DeadLetterNotFound where there is none."""
@@ -116,26 +150,33 @@ class DeadLetters:
     async def drop(self, letter_id: str) -> Buried:
         """Forget a letter and return what it was; raises DeadLetterNotFound where there is none."""
         letter = await self.get(letter_id)
-        await self.link.command("XDEL", self.keys.dead(), letter_id)
+        await self.forget([letter_id])
         return letter
 
-    async def expire(self) -> int:
-        """Forget the letters that have been kept for 30 days; returns how many those were."""
-        seconds, _ = await self.link.command("TIME")
-        oldest = int(seconds) * 1000 - LETTER_KEEP_MS
+    async def forget(self, letter_ids: Sequence[str]) -> None:
+        """Forget these letters, of which there is at least one; what is not there is no matter."""
+        await self.link.command("XDEL", self.keys.dead(), *letter_ids)
+
+    async def expire(self, *, keep_ms: int) -> int:
+        """Forget the letters that have been kept for `keep_ms`; returns how many those were."""
+        seconds, micros = await self.link.command("TIME")
+        oldest = int(seconds) * 1000 + int(micros) // 1000 - keep_ms
         return int(await self.link.command("XTRIM", self.keys.dead(), "MINID", oldest))
 
-    async def replay(self, letter_id: str, *, ttl: int) -> str:
+    async def replay(
+        self, letter_id: str, *, ttl: int, keep_ms: int = DEFAULTS.dead_letter_retention_ms
+    ) -> str:
         """Send the letter's envelope again, and return the id of the trace it travels in.
 
         It keeps its ids where its trace has not ended; otherwise it opens a new trace whose record
         names the letter. It gets a budget of at least `ttl`, because it may have died for want of
-        one. A repetition returns the first answer and sends nothing.
+        one. A repetition within `keep_ms` returns the first answer and sends nothing.
+
+        Raises DeadLetterNotFound, and what `envelope` raises where there is nothing to be sent.
         """
         letter = await self.get(letter_id)
-        if letter.head is None:
-            raise EnvelopeError(detail="a letter whose head cannot be read cannot be replayed")
-        head = letter.head.model_copy(update={"ttl": max(letter.head.ttl, ttl)})
+        sent, body = await self.envelope(letter)
+        head = sent.model_copy(update={"ttl": max(sent.ttl, ttl)})
         fresh_id = new_id()
         fresh = head.model_copy(
             update={"id": fresh_id, "trace_id": fresh_id, "parent_message_id": None}
@@ -153,11 +194,45 @@ class DeadLetters:
             entry=head.target or head.sender,
             head=encode_head(head),
             fresh_head=encode_head(fresh),
-            body=letter.body_bytes,
-            keep_ms=LETTER_KEEP_MS,
+            body=body,
+            keep_ms=keep_ms,
         )
         answer = await self.link.run(call)
         return str(answer[1].decode())
+
+    async def envelope(self, letter: Buried) -> tuple[Head, bytes]:
+        """Head and body that a replay sends.
+
+        Raises EnvelopeError where the letter holds no envelope, and BlobUnavailable where its body
+        was lost before it died.
+        """
+        if letter.head is None:
+            raise EnvelopeError(detail=f"letter {letter.id} cannot be replayed: it has no head")
+        encode_head(letter.head)
+        # A letter keeps its own copy, unless the blob was gone already when it died.
+        blob_id = blob_reference(letter.body_bytes)
+        if blob_id is None:
+            return letter.head, letter.body_bytes
+        return letter.head, await Blobs(self.link, self.keys).get(blob_id)
+
+    async def _pages(
+        self, which: Which, command: str
+    ) -> AsyncGenerator[builtins.list[Buried], None]:
+        for letter_id in (which.after, which.before):
+            if letter_id is not None and not _ENTRY_ID.fullmatch(letter_id):
+                raise DeadLetterNotFound(letter_id=letter_id)
+        oldest = str(which.since or 0) if which.after is None else f"({which.after}"
+        until = "+" if which.until is None else str(which.until)
+        newest = until if which.before is None else f"({which.before}"
+        start, end = (oldest, newest) if command == "XRANGE" else (newest, oldest)
+        while True:
+            page = await self.link.command(command, self.keys.dead(), start, end, "COUNT", PAGE)
+            letters = [_read(entry, fields) for entry, fields in page]
+            if found := [letter for letter in letters if which.takes(letter)]:
+                yield found
+            if len(page) < PAGE:
+                return
+            start = f"({letters[-1].id}"
 
 
 def facts_of(letter: DeadLetter) -> bytes:
@@ -172,6 +247,20 @@ def facts_of(letter: DeadLetter) -> bytes:
             "edges": [dict(edge) for edge in letter.edges],
         }
     )
+
+
+async def _first(pages: AsyncGenerator[list[Buried], None], limit: int) -> list[Buried]:
+    found: list[Buried] = []
+    async with aclosing(pages):
+        async for page in pages:
+            found += page
+            if len(found) >= limit:
+                break
+    return found[:limit]
+
+
+def _below(path: JsonValue, prefix: str | None) -> bool:
+    return prefix is None or (isinstance(path, str) and within(path, prefix))
 
 
 def _read(entry: bytes, fields: list[bytes]) -> Buried:

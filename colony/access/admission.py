@@ -1,8 +1,9 @@
 """Admission: how a message from outside becomes the first envelope of a trace."""
 
+from colony.access.pressure import Pressure
 from colony.body import Body, check_nesting
 from colony.envelope import Headers
-from colony.errors import BodyError, EnvelopeError, GuardReused, TopologyMissing
+from colony.errors import Backlogged, BodyError, EnvelopeError, GuardReused, TopologyMissing
 from colony.keys import Keys
 from colony.link import Link
 from colony.paths import ROOT, resolve
@@ -17,6 +18,7 @@ class Admission:
         self.traces = Traces(link, keys)
         self._keys = keys
         self._publication = publication
+        self._pressure = Pressure(link, keys)
 
     async def admit(
         self,
@@ -32,8 +34,8 @@ class Admission:
         """Open a trace with this message. Without `ttl` it gets the budget of the tree.
 
         A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
-        the guard belongs to another request, TopologyMissing where no tree was applied. What a
-        request leaves to the tree is no part of it.
+        the guard belongs to another request, TopologyMissing where no tree was applied, Backlogged
+        where too much waits for something new. What a request leaves to the tree is no part of it.
         """
         if not target:
             raise EnvelopeError(detail="the target is empty")
@@ -45,6 +47,7 @@ class Admission:
         if publication.current.version == 0 and not await publication.refresh():
             raise TopologyMissing(name=self._keys.name)
         path, timeout_ms = resolve(target, ROOT), _milliseconds(timeout_s)
+        await self._make_sure_of_room(guard)
         birth = await self.traces.birth(
             path,
             body,
@@ -54,11 +57,20 @@ class Admission:
             guard=guard,
             timeout_ms=timeout_ms,
             inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
+            guard_keep_ms=publication.current.settings.idempotency_retention_ms,
             request=[path, body.to_json(), context or {}, hop or {}, ttl, timeout_ms],
         )
         if birth.conflict:
             raise GuardReused(trace_id=birth.trace_id)
         return birth
+
+    async def _make_sure_of_room(self, guard: str | None) -> None:
+        try:
+            await self._pressure.admit_one(self._publication.current)
+        except Backlogged:
+            # A repeat adds nothing to what waits.
+            if guard is None or not await self.traces.knows(guard):
+                raise
 
 
 def _milliseconds(timeout_s: float | None) -> int:

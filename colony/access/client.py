@@ -6,14 +6,16 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from colony.access.admission import Admission
+from colony.access.bulk import Tally, drop_all, replay_all
 from colony.access.endings import Endings
 from colony.access.feed import Feed
 from colony.access.message_log import MessageLog
 from colony.access.registry import Registered, registry
 from colony.access.rounds import Round, Rounds
 from colony.access.status import Status, read_status
+from colony.access.trace_list import TraceList
 from colony.blobs import Blobs
-from colony.dead_letters import DeadLetters
+from colony.dead_letters import DeadLetters, Which
 from colony.errors import RoundNotFound, ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
@@ -32,10 +34,12 @@ class Access:
 
     def __init__(self, url: str, name: str) -> None:
         self.keys = Keys(name)
-        self.link = Link(url)
+        # Nobody waits longer for an answer: a connection that owes one for so long is given up.
+        self.link = Link(url, silence_s=PATIENCE_S)
         self.publication = Publication(self.link, self.keys)
         self.admission = Admission(self.link, self.keys, self.publication)
         self.traces = Traces(self.link, self.keys)
+        self.trace_list = TraceList(self.link, self.keys)
         self.blobs = Blobs(self.link, self.keys)
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.messages = MessageLog(self.link, self.keys)
@@ -63,8 +67,24 @@ class Access:
 
     async def replay(self, letter_id: str) -> str:
         """Send a dead letter's envelope again with a whole budget; the trace it travels in."""
-        ttl = (await self.topology()).settings.message_default_ttl
-        return await self.dead_letters.replay(letter_id, ttl=ttl)
+        settings = (await self.topology()).settings
+        return await self.dead_letters.replay(
+            letter_id,
+            ttl=settings.message_default_ttl,
+            keep_ms=settings.dead_letter_retention_ms,
+        )
+
+    async def replay_all(self, which: Which, *, limit: int | None, dry_run: bool) -> Tally:
+        """Send the envelopes of the oldest letters again, each with a whole budget, or count them.
+
+        Letters that were replayed before are passed over; `dry_run` sends nothing.
+        """
+        replay = None if dry_run else self.replay
+        return await replay_all(self.dead_letters, which, replay=replay, limit=limit)
+
+    async def drop_all(self, which: Which, *, limit: int | None, dry_run: bool) -> Tally:
+        """Forget the oldest letters, or count them; `dry_run` changes nothing."""
+        return await drop_all(self.dead_letters, which, limit=limit, dry_run=dry_run)
 
     async def status(self) -> Status:
         """The colony at this moment."""

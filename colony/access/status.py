@@ -1,7 +1,7 @@
 """Status: what an operator wants to know of a colony at one glance."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from colony.access.rounds import Round, Rounds
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.repairs import Counts
 from colony.slots import Holder, holders
 
 ROLES: Final = ("router", "worker")
@@ -31,7 +32,11 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A colony at one moment. `oldest_trace_ms` is the age of the oldest trace that is open."""
+    """A colony at one moment. `open_traces` have not ended, those that are quiet included, and
+    `oldest_trace_ms` is the age of the oldest of them.
+
+    `repairs` counts what was found broken since the colony began, by kind.
+    """
 
     name: str
     version: int
@@ -45,6 +50,7 @@ class Status:
     ended_traces: int
     rounds: Sequence[Round]
     dead_letters: int
+    repairs: Mapping[str, int]
 
     @property
     def problems(self) -> list[str]:
@@ -76,6 +82,7 @@ class Status:
             },
             "rounds": [found.to_json() for found in self.rounds],
             "dead_letters": self.dead_letters,
+            "repairs": {**self.repairs},
         }
 
     def _has(self, role: str) -> bool:
@@ -90,7 +97,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
     now = int(seconds) * 1000 + int(micros) // 1000
     stores = [path for path, cell in topology.cells.items() if cell.cell.type == "store"]
     streams = [keys.router(), *(keys.cell(path) for path in topology.cells)]
-    found, backlogs, oldest, counts, rounds = await asyncio.gather(
+    found, backlogs, oldest, counts, rounds, repairs = await asyncio.gather(
         asyncio.gather(*(holders(link, keys, role) for role in ROLES)),
         asyncio.gather(*(_backlog(link, stream, now) for stream in streams)),
         link.command("ZRANGE", keys.open_traces(), 0, 0, "WITHSCORES"),
@@ -100,6 +107,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
             link.command("XLEN", keys.dead()),
         ),
         Rounds(link, keys).open(stores),
+        Counts(link, keys).read(),
     )
     return Status(
         name=keys.name,
@@ -114,6 +122,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
         ended_traces=int(counts[1]),
         rounds=rounds,
         dead_letters=int(counts[2]),
+        repairs=repairs,
     )
 
 

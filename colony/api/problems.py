@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from colony.errors import (
+    Backlogged,
+    BlobUnavailable,
     BodyError,
     BodyTooLarge,
     ColonyError,
@@ -31,7 +33,9 @@ _STATUS: Final[tuple[tuple[type[ColonyError], int], ...]] = (
     (BodyTooLarge, 413),
     (BodyError, 422),
     (EnvelopeError, 422),
+    (BlobUnavailable, 422),
     (GuardReused, 422),
+    (Backlogged, 429),
     (TraceNotFound, 404),
     (DeadLetterNotFound, 404),
     (RoundNotFound, 404),
@@ -80,7 +84,9 @@ class Problem(Exception):
 def of_error(error: ColonyError) -> Problem:
     """The problem that an error of colony is to a client."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    return Problem(status, error.code, str(error))
+    again = error.facts.get("retry_after_s")
+    headers = {} if again is None else {"Retry-After": str(again)}
+    return Problem(status, error.code, str(error), headers=headers)
 
 
 async def on_problem(request: Request, error: Exception) -> JSONResponse:

@@ -16,6 +16,7 @@ from colony.blobs import Blobs
 from colony.errors import BlobUnavailable
 from colony.paths import ROOT, within
 from colony.records import HopRecord, excerpt
+from colony.traces import State
 
 
 class RegistryQuery(Query):
@@ -40,6 +41,12 @@ async def get_registry(request: Request) -> Response:
         and query.active in (None, cell.active)
     ]
     return JSONResponse({"registry": cells[: query.limit]})
+
+
+async def get_status(request: Request) -> Response:
+    """The colony at one moment."""
+    NoQuery.of(request)
+    return JSONResponse({"status": (await promptly(access_of(request).status())).to_json()})
 
 
 class GraphQuery(Query):
@@ -83,14 +90,14 @@ async def get_trace(request: Request) -> Response:
 class TracesQuery(Query):
     """Which traces."""
 
-    state: Literal["open", "ended"] = "open"
+    state: State = "open"
     limit: Limit = 100
 
 
 async def get_traces(request: Request) -> Response:
     """The records of traces, newest first."""
     query = TracesQuery.of(request)
-    traces = access_of(request).traces
+    traces = access_of(request).trace_list
     found = await promptly(traces.newest(query.state, limit=query.limit))
     return JSONResponse({"traces": [trace.to_json() for trace in found]})
 

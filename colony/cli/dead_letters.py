@@ -1,24 +1,67 @@
 """`dead-letters`: what nobody will handle, to be read, replayed and dropped."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 
 from colony.cli.failures import REFUSED, complain
 from colony.cli.options import asks_colony, formatted
+from colony.cli.when import When
 
 if TYPE_CHECKING:
     from colony.access import Access
+    from colony.access.bulk import Tally
     from colony.config import Config
-    from colony.dead_letters import Buried
+    from colony.dead_letters import Buried, Which
     from colony.errors import ColonyError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-code = click.option("--code", help="Only letters with this code.")
-TOLD: Final = 20
+_FILTERS: Final = (
+    click.option("--code", help="Only letters with this code."),
+    click.option(
+        "--to", "to_path_prefix", metavar="PATH", help="Only what died or was going there."
+    ),
+    click.option(
+        "--from", "from_path_prefix", metavar="PATH", help="Only what was sent from there."
+    ),
+    click.option("--trace", "trace_id", metavar="ID", help="Only letters of this trace."),
+    click.option(
+        "--since", type=When(), help="Only what died since: 90s, 15min, 2h, 3d or a date."
+    ),
+    click.option("--until", type=When(), help="Only what had died by then, likewise."),
+)
+
+
+def _filtered(command: Callable[Concatenate["Which", P], T]) -> Callable[..., T]:
+    """A command about some of the letters: it is given which."""
+
+    @wraps(command)
+    def wrapper(*arguments: Any, **given: Any) -> T:
+        from colony.dead_letters import Which
+
+        names = ("code", "to_path_prefix", "from_path_prefix", "trace_id", "since", "until")
+        which = Which(**{name: given.pop(name) for name in names})
+        return command(which, *arguments, **given)
+
+    for option in reversed(_FILTERS):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def _many(command: Callable[..., T]) -> Callable[..., T]:
+    """A command that acts on the letters it is given, or on all that the filters leave."""
+    for option in (
+        click.option("--yes", is_flag=True, help="With filters or --all: do it, do not only tell."),
+        click.option("--limit", type=click.IntRange(min=1), help="Only so many, the oldest."),
+        click.option("--all", "every", is_flag=True, help="Every letter that the filters leave."),
+        click.argument("letter_ids", metavar="[ID...]", nargs=-1),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group("dead-letters")
@@ -27,19 +70,22 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@code
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--before", metavar="ID", help="Only letters older than this one.")
+@_filtered
 @formatted
 @asks_colony
-def list_(config: "Config", code: str | None, limit: int, before: str | None, output: str) -> None:
-    """List the letters, newest first."""
+def list_(config: "Config", which: "Which", limit: int, before: str | None, output: str) -> None:
+    """List the letters, newest first. PATH stands for itself and all below it."""
+    from dataclasses import replace
+
     from colony.cli.screen import counted, write_json
     from colony.cli.session import ask
 
     async def talk(access: "Access") -> tuple[list["Buried"], int]:
         letters = access.dead_letters
-        return await letters.newest(code=code, before=before, limit=limit), await letters.count()
+        wanted = replace(which, before=before)
+        return await letters.newest(wanted, limit=limit), await letters.count()
 
     found, count = ask(config, talk)
     if output == "json":
@@ -79,16 +125,31 @@ def show(config: "Config", letter_id: str, output: str) -> None:
 
 
 @dead_letters.command()
-@click.argument("letter_ids", metavar="ID...", nargs=-1, required=True)
+@_many
+@_filtered
 @formatted
 @asks_colony
-def replay(config: "Config", letter_ids: tuple[str, ...], output: str) -> None:
+def replay(
+    config: "Config",
+    which: "Which",
+    letter_ids: tuple[str, ...],
+    every: bool,
+    limit: int | None,
+    yes: bool,
+    output: str,
+) -> None:
     """Send the envelopes of letters again. Repeating it sends nothing.
 
-    An envelope of a trace that has ended travels in a new one.
+    An envelope of a trace that has ended travels in a new one. With filters or --all, only tells
+    how many letters there are that were never replayed, unless --yes is given.
     """
     from colony.cli.screen import write_json
     from colony.cli.session import ask
+
+    if _in_bulk(letter_ids, which, every, limit):
+        tally = ask(config, lambda a: a.replay_all(which, limit=limit, dry_run=not yes))
+        _tell(tally, output)
+        return
 
     async def talk(access: "Access") -> tuple[dict[str, str], list["ColonyError"]]:
         return await _each(letter_ids, access.replay)
@@ -103,34 +164,26 @@ def replay(config: "Config", letter_ids: tuple[str, ...], output: str) -> None:
 
 
 @dead_letters.command()
-@click.argument("letter_ids", metavar="ID...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Drop every letter, or every one of --code.")
-@click.option("--yes", is_flag=True, help="With --all: do it, do not only tell.")
-@code
+@_many
+@_filtered
 @formatted
 @asks_colony
 def drop(
     config: "Config",
+    which: "Which",
     letter_ids: tuple[str, ...],
     every: bool,
+    limit: int | None,
     yes: bool,
-    code: str | None,
     output: str,
 ) -> None:
-    """Forget letters. With --all, only tells how many and the newest, unless --yes is given."""
+    """Forget letters. With filters or --all, only tells how many, unless --yes is given."""
     from colony.cli.screen import counted, write_json
     from colony.cli.session import ask
 
-    if bool(letter_ids) == every:
-        raise click.UsageError("give either IDs or --all")
-    if every:
-        count, shown = ask(config, lambda access: _drop_all(access, code, really=yes))
-        if output == "json":
-            write_json({"dropped": yes, "count": count})
-            return
-        _write(shown)
-        told = "dropped" if yes else "would be dropped; add --yes to do it"
-        click.echo(f"{counted(count, 'letter')} {told}")
+    if _in_bulk(letter_ids, which, every, limit):
+        tally = ask(config, lambda a: a.drop_all(which, limit=limit, dry_run=not yes))
+        _tell(tally, output)
         return
 
     async def talk(access: "Access") -> tuple[dict[str, "Buried"], list["ColonyError"]]:
@@ -145,33 +198,44 @@ def drop(
     _refuse(refused)
 
 
-async def _drop_all(
-    access: "Access", code: str | None, *, really: bool
-) -> tuple[int, list["Buried"]]:
-    """How many letters there were, and what is to be shown of them."""
-    from colony.errors import DeadLetterNotFound
+def _in_bulk(letter_ids: tuple[str, ...], which: "Which", every: bool, limit: int | None) -> bool:
+    """Whether a command is about all letters of a kind; refuses what is neither or both."""
+    from colony.dead_letters import ALL
 
-    letters = access.dead_letters
-    found = await letters.newest(code=code, limit=await letters.count())
-    for letter in found if really else ():
-        # Somebody else may have dropped it meanwhile.
-        with suppress(DeadLetterNotFound):
-            await letters.drop(letter.id)
-    return len(found), [] if really else found[:TOLD]
+    filtered = every or which != ALL
+    if bool(letter_ids) == filtered or (letter_ids and limit is not None):
+        raise click.UsageError("give either IDs, or filters, or --all")
+    return filtered
+
+
+def _tell(tally: "Tally", output: str) -> None:
+    from colony.cli.screen import counted, table, write_json
+
+    if output == "json":
+        write_json(tally.to_json())
+    else:
+        rows = [("letters", "code", "cell")]
+        rows += [(str(n), code, cell) for (code, cell), n in tally.counts.most_common()]
+        if tally.counts:
+            table(rows)
+        more = "" if tally.next is None else "; there are more"
+        told = f"would be {tally.verb}; add --yes to do it" if tally.dry_run else tally.verb
+        click.echo(f"{counted(len(tally.ids), 'letter')} {told}{more}")
+    _refuse([*tally.refused.values()])
 
 
 async def _each(
     letter_ids: tuple[str, ...], act: Callable[[str], Awaitable[T]]
 ) -> tuple[dict[str, T], list["ColonyError"]]:
     """What `act` came to for each letter, and what kept it from acting on the others."""
-    from colony.errors import DeadLetterNotFound, EnvelopeError
+    from colony.access.bulk import REFUSALS
 
     done: dict[str, T] = {}
     refused: list[ColonyError] = []
     for letter_id in dict.fromkeys(letter_ids):
         try:
             done[letter_id] = await act(letter_id)
-        except (DeadLetterNotFound, EnvelopeError) as error:
+        except REFUSALS as error:
             refused.append(error)
     return done, refused
 

@@ -11,10 +11,16 @@ import click
 NOT_AS_HOPED: Final = 1
 REFUSED: Final = 2
 NO_SERVER: Final = 3
+NOT_NOW: Final = 4
 OUR_MISTAKE: Final = 70
 INTERRUPTED: Final = 130
 
-_SERVER_CODES: Final = frozenset(("server_unavailable", "server_unfit", "server_missing"))
+_STATUS: Final = {
+    "server_unavailable": NO_SERVER,
+    "server_unfit": NO_SERVER,
+    "server_missing": NO_SERVER,
+    "backlogged": NOT_NOW,
+}
 
 
 @contextmanager
@@ -42,7 +48,7 @@ def _tell(error: Exception) -> int:
 
     if isinstance(error, ColonyError):
         complain(error.code, str(error))
-        return NO_SERVER if error.code in _SERVER_CODES else REFUSED
+        return _STATUS.get(error.code, REFUSED)
     complain("internal_error", f"{type(error).__name__}: {error}")
     if os.environ.get("COLONY_DEBUG"):
         traceback.print_exception(error)

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +14,8 @@ from colony.cli.options import ROOT, runs_colony, server_of
 if TYPE_CHECKING:
     from colony.config import Config
     from colony.serving import Service
+
+LEAVE_S: Final = 5.0
 
 
 @click.command()
@@ -106,5 +109,20 @@ def _serve(*services: "Service") -> None:
     from colony.log import get_logger
     from colony.serving import serve_until_stopped
 
-    asyncio.run(serve_until_stopped(services))
-    get_logger("colony.serving").info("stopped")
+    async def serve() -> None:
+        status = 1
+        try:
+            await serve_until_stopped(services)
+            get_logger("colony.serving").info("stopped")
+            status = 0
+        finally:
+            _leave_within(LEAVE_S, status)
+
+    asyncio.run(serve())
+
+
+def _leave_within(seconds: float, status: int) -> None:
+    # Python waits for every thread before it ends, and a wedged handler's never does.
+    leaving = threading.Timer(seconds, os._exit, (status,))
+    leaving.daemon = True
+    leaving.start()

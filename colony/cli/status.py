@@ -87,6 +87,9 @@ def _write_status(found: "Status") -> None:
         click.echo("  none open")
     letters = str(found.dead_letters)
     click.echo(f"\n{heading('dead letters')}  {bad(letters) if found.dead_letters else letters}")
+    repairs = [f"{name} {count}" for name, count in found.repairs.items() if count]
+    if repairs:
+        click.echo(f"{heading('repairs')}  {', '.join(repairs)}")
 
 
 def _write_rounds(rounds: Sequence["Round"], *, limit: int, indent: str = "") -> None:

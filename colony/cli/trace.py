@@ -1,7 +1,7 @@
 """Commands about traces: `trace`, `traces`, `cancel`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from colony.access import Access
     from colony.config import Config
     from colony.records import HopRecord
-    from colony.traces import Trace
+    from colony.traces import State, Trace
 
-State = Literal["open", "ended"]
-
+STATES: Final = ("open", "quiet", "ended")
 BODY_CHARS: Final = 120
 
 
@@ -36,11 +35,11 @@ def trace(config: "Config", trace_id: str, follow: bool, bodies: bool, output: s
 
 
 @click.command()
-@click.option("--state", type=click.Choice(["open", "ended"]), help="Only these.")
+@click.option("--state", type=click.Choice(STATES), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
 @formatted
 @asks_colony
-def traces(config: "Config", state: State | None, limit: int, output: str) -> None:
+def traces(config: "Config", state: "State | None", limit: int, output: str) -> None:
     """List traces, the newest first."""
     from colony.cli.screen import moment, table, write_json
     from colony.cli.session import ask
@@ -159,10 +158,10 @@ def _body_lines(record: "HopRecord") -> list[str]:
     ]
 
 
-async def _newest(access: "Access", state: State | None, limit: int) -> list["Trace"]:
-    wanted: tuple[State, ...] = ("open", "ended") if state is None else (state,)
-    # A trace that ends in between is found twice, and ended.
-    found = {t.id: t for which in wanted for t in await access.traces.newest(which, limit=limit)}
+async def _newest(access: "Access", state: "State | None", limit: int) -> list["Trace"]:
+    wanted: tuple[State, ...] = STATES if state is None else (state,)
+    # A trace that changes its state in between is found twice, the second time as it is.
+    found = {t.id: t for s in wanted for t in await access.trace_list.newest(s, limit=limit)}
     return sorted(found.values(), key=lambda trace: trace.created_at, reverse=True)[:limit]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from colony.access import Access
+from colony.access.bulk import Tally
 from colony.api import events, letters, messages, reads
 from colony.api.app import make_app
 from colony.api.problems import _OF_STATUS, _STATUS
@@ -47,6 +48,16 @@ def test_every_parameter_is_documented_and_no_other(path: str, query: type[Query
 
     written = set(re.findall(r"[a-z_]+", re.sub(r"\(.*?\)|\bwith\b", "", row)))
     assert written == set(query.model_fields)
+
+
+def test_every_parameter_and_key_of_a_bulk_is_documented_and_no_other() -> None:
+    section = PAGE.partition("## Dead letters")[2].partition("\n## ")[0]
+    beyond = letters.BulkQuery.model_fields.keys() - letters.LettersQuery.model_fields.keys()
+    answered = {key for verb in ("dropped", "replayed") for key in Tally(verb, True).to_json()}
+
+    assert set(re.findall(r"&(\w+)=false", section)) == beyond
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} - {"key"} == answered
 
 
 def test_every_field_of_a_message_is_documented() -> None:

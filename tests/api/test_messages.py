@@ -293,3 +293,31 @@ async def test_a_full_server_refuses_births_and_says_so(
 
     assert problem(response) == (503, "server_unavailable")
     assert response.headers["retry-after"]
+
+
+async def test_above_the_backlog_a_message_is_refused_with_when_to_try_again(
+    http: httpx.AsyncClient, access: Access, spec: TopologySpec, eventually: Eventually
+) -> None:
+    few = spec.model_copy(update={"settings": ColonySettings(ingress_backlog_max=2)})
+    await access.publication.publish(few)
+    key = {"Idempotency-Key": "k"}
+    first = await http.post("/messages", json=message(), headers=key)
+    assert (await http.post("/messages", json=message())).status_code == 202
+    before = await access.link.command("DBSIZE")
+
+    refused = await http.post("/messages", json=message())
+
+    assert problem(refused) == (429, "backlogged")
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert await access.link.command("DBSIZE") == before
+    again = await http.post("/messages", json=message(), headers=key)
+    assert (again.status_code, again.json()) == (202, first.json())
+    other = await http.post("/messages", json=message("other"), headers=key)
+    assert problem(other) == (422, "idempotency_key_reused")
+
+    await access.link.command("XTRIM", access.keys.router(), "MAXLEN", 0)
+
+    async def admitted() -> bool:
+        return (await http.post("/messages", json=message())).status_code == 202
+
+    await eventually(admitted)

@@ -8,6 +8,10 @@ import pytest
 
 from colony.access import Access
 from colony.body import Body, Entry
+from colony.inbox import Inbox
+from colony.keys import GROUP
+from colony.repairs import Counts
+from colony.streams import Step, Streams
 
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
@@ -46,6 +50,30 @@ async def test_the_graph_has_conditions(http: httpx.AsyncClient, access: Access)
     assert edges["/greet"]["condition"] == "hop.route == 'done'"
     assert "condition" not in edges["/slow"]
     assert (await read(http, "/colony/graph", scope="/out"))["graph"]["edges"] == []
+
+
+async def test_a_backlog_is_told_where_redis_cannot_compute_the_lag(
+    http: httpx.AsyncClient, access: Access
+) -> None:
+    stream = access.keys.cell("/greet")
+    entries = [await access.link.command("XADD", stream, "*", "x", "y") for _ in range(5)]
+    await access.link.command("XREADGROUP", "GROUP", GROUP, "w", "COUNT", 1, "STREAMS", stream, ">")
+    await access.link.command("XDEL", stream, entries[2])
+    (group,) = await access.link.command("XINFO", "GROUPS", stream)
+    assert dict(zip(group[::2], group[1::2], strict=True))[b"lag"] is None
+
+    cells = (await read(http, "/colony/status"))["status"]["cells"]
+
+    assert {cell["path"]: cell["waiting"] for cell in cells}["/greet"] == 4
+
+
+async def test_the_status_counts_what_was_repaired(http: httpx.AsyncClient, access: Access) -> None:
+    await Counts(access.link, access.keys).add("claims_lost", 2)
+
+    status = (await read(http, "/colony/status"))["status"]
+
+    assert {name: n for name, n in status["repairs"].items() if n} == {"claims_lost": 2}
+    assert status["problems"] == ["no router is running", "no worker is running"]
 
 
 async def test_a_trace_reads_in_order_and_with_its_record(
@@ -104,6 +132,27 @@ async def test_traces_are_listed_by_state(http: httpx.AsyncClient, running: Acce
     ended = (await read(http, "/colony/traces", state="ended"))["traces"]
     assert [trace["trace_id"] for trace in ended] == [trace_id]
     assert (await read(http, "/colony/traces", state="open"))["traces"] == []
+    assert (await read(http, "/colony/traces", state="quiet"))["traces"] == []
+
+
+async def test_a_trace_that_nobody_took_up_is_quiet_and_not_open(
+    http: httpx.AsyncClient, access: Access
+) -> None:
+    moving, lost = [
+        (await access.admission.admit("/greet", Body.of(Entry.say("user", "x")))).trace_id
+        for _ in range(2)
+    ]
+    inbox = Inbox(access.link, "router-0")
+    streams = Streams(access.link, access.keys, access.blobs)
+    for delivery in await inbox.read([access.keys.router()], count=2, block_ms=None):
+        if delivery.head.trace_id == lost:
+            await streams.commit([Step(delivery)])
+
+    [quiet] = (await read(http, "/colony/traces", state="quiet"))["traces"]
+    [open_] = (await read(http, "/colony/traces", state="open"))["traces"]
+
+    assert (quiet["trace_id"], quiet["state"], quiet["live"]) == (lost, "quiet", 0)
+    assert (open_["trace_id"], open_["state"], open_["live"]) == (moving, "open", 1)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +178,9 @@ async def test_traces_are_listed_by_state(http: httpx.AsyncClient, running: Acce
         "/colony/messages?scan_budget=50001",
         "/colony/traces?state=asleep",
         "/colony/dead_letters?error=x",
+        "/colony/dead_letters?dry_run=false",
+        "/colony/dead_letters?after=x",
+        f"/colony/dead_letters?until={10**26}",
         "/colony/rounds?turn=1",
         "/healthz?x=1",
     ],
@@ -143,6 +195,16 @@ async def test_numbers_at_their_bound_are_answered(http: httpx.AsyncClient) -> N
     letters = await read(http, "/colony/dead_letters", since=2**63 - 1)
 
     assert letters["dead_letters"] == []
+
+
+@pytest.mark.parametrize("query", ["dry_run=perhaps", "error=x", "limit=0", "after=1"])
+@pytest.mark.parametrize(("method", "url"), [("DELETE", ""), ("POST", "/replay")])
+async def test_a_bulk_query_that_is_wrong_is_refused(
+    http: httpx.AsyncClient, method: str, url: str, query: str
+) -> None:
+    response = await http.request(method, f"/colony/dead_letters{url}?{query}")
+
+    assert (response.status_code, response.json()["code"]) == (400, "bad_query")
 
 
 async def test_an_event_id_in_the_header_is_bounded_as_well(http: httpx.AsyncClient) -> None:
@@ -196,15 +258,110 @@ async def test_a_dead_letter_is_read_replayed_and_dropped(
     assert (await http.get(f"/colony/dead_letters/{row['id']}")).status_code == 404
 
 
-async def test_dropping_all_answers_with_what_was_there(
+async def buried(running: Access) -> list[str]:
+    """Two letters of `/nobody` and one of `/nothing`; their traces, oldest first."""
+    return [await ask(running, target=path) for path in ("/nobody", "/nothing", "/nobody")]
+
+
+@pytest.mark.parametrize(("method", "url"), [("DELETE", ""), ("POST", "/replay")])
+async def test_bulk_is_a_dry_run_unless_told_otherwise(
+    http: httpx.AsyncClient, running: Access, method: str, url: str
+) -> None:
+    await buried(running)
+    before = await read(http, "/colony/dead_letters")
+
+    query = "?error_code=unresolved_path"
+    told = await http.request(method, f"/colony/dead_letters{url}{query}")
+
+    assert told.status_code == 200
+    assert (told.json()["dry_run"], told.json()["count"]) == (True, 3)
+    assert told.json()["by"] == [
+        {"error_code": "unresolved_path", "cell": "/nobody", "count": 2},
+        {"error_code": "unresolved_path", "cell": "/nothing", "count": 1},
+    ]
+    assert told.json().get("dropped", []) == told.json().get("replayed", []) == []
+    assert await read(http, "/colony/dead_letters") == before
+
+
+async def test_letters_are_dropped_by_filter(http: httpx.AsyncClient, running: Access) -> None:
+    await buried(running)
+    rows = (await read(http, "/colony/dead_letters"))["dead_letters"]
+
+    query = "?to_path_prefix=/nobody&dry_run=false&limit=1"
+    first = (await http.delete(f"/colony/dead_letters{query}")).json()
+    second = (await http.delete(f"/colony/dead_letters{query}")).json()
+
+    assert (first["dropped"], first["next"]) == ([rows[0]["id"]], rows[0]["id"])
+    assert (second["dropped"], second["next"]) == ([rows[2]["id"]], None)
+    left = await read(http, "/colony/dead_letters")
+    assert (left["dead_letters"], left["count"]) == ([rows[1]], 1)
+
+
+async def test_letters_are_replayed_by_filter_each_once(
     http: httpx.AsyncClient, running: Access
 ) -> None:
-    for _ in range(3):
-        await ask(running, target="/nobody")
+    *_, trace_id = await buried(running)
+    [row] = (await read(http, "/colony/dead_letters", trace_id=trace_id))["dead_letters"]
 
-    dropped = (await http.delete("/colony/dead_letters")).json()
-    assert (len(dropped["dead_letters"]), dropped["count"]) == (3, 0)
-    assert (await read(http, "/colony/dead_letters"))["count"] == 0
+    url = f"/colony/dead_letters/replay?trace_id={trace_id}&dry_run=false"
+    told = await http.post(url)
+    again = await http.post(url)
+
+    assert told.status_code == again.status_code == 202
+    [replayed] = told.json()["replayed"]
+    assert replayed["id"] == row["id"]
+    assert (await running.traces.get(replayed["trace_id"])).replayed_from == row["id"]
+    assert (again.json()["count"], again.json()["replayed"]) == (0, [])
+
+
+async def test_a_letter_that_cannot_be_replayed_is_told_beside_the_others(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    await ask(running, target="/nobody")
+    fields = ("trace", "t", "code", "envelope_lost", "facts", b"\x80", "head", b"\xc0", "body", "")
+    lost = (await running.link.command("XADD", running.keys.dead(), "*", *fields)).decode()
+
+    told = (await http.post("/colony/dead_letters/replay?dry_run=false")).json()
+    alone = await http.post(f"/colony/dead_letters/{lost}/replay")
+
+    assert (told["count"], len(told["replayed"])) == (1, 1)
+    [refused] = told["refused"]
+    assert (refused["id"], refused["code"]) == (lost, "envelope_invalid")
+    assert (alone.status_code, alone.json()["code"]) == (422, "envelope_invalid")
+    assert alone.json()["detail"] == refused["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"to_path_prefix": "/nobody"}, [0, 2]),
+        ({"from_path_prefix": "/greet"}, []),
+        ({"error_code": "no_route"}, []),
+        ({"since": 0}, [0, 1, 2]),
+        ({"until": 0}, []),
+        ({"limit": 2}, [0, 1]),
+    ],
+)
+async def test_letters_are_listed_by_filter(
+    http: httpx.AsyncClient, running: Access, query: dict[str, Any], found: list[int]
+) -> None:
+    traces = await buried(running)
+
+    rows = (await read(http, "/colony/dead_letters", **query))["dead_letters"]
+
+    assert [row["trace_id"] for row in rows] == [traces[n] for n in found]
+
+
+async def test_letters_page_from_the_oldest(http: httpx.AsyncClient, running: Access) -> None:
+    traces = await buried(running)
+
+    seen: list[Any] = []
+    query: dict[str, Any] = {"limit": 1}
+    while rows := (await read(http, "/colony/dead_letters", **query))["dead_letters"]:
+        seen += rows
+        query["after"] = rows[-1]["id"]
+
+    assert [row["trace_id"] for row in seen] == traces
 
 
 async def test_without_stores_no_round_is_open(http: httpx.AsyncClient) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 import pytest
+import redis
 from click.testing import CliRunner
 
 from colony.cli import main
 from colony.cli.failures import told
 from colony.cli.group import COMMANDS
 from colony.cli.screen import age
+from colony.keys import Keys
 from colony.testing.redis_server import RedisServer
 
 
@@ -89,6 +91,16 @@ def test_settings_that_are_wrong_end_with_2(colony, tmp_path: Path) -> None:
 def test_an_empty_colony_says_so(colony) -> None:
     assert "no tree was applied to the colony 'colony'" in colony("status").stdout
     assert colony.json("status")["topology"]["version"] == 0
+    # What was never found broken is not spoken of.
+    assert "repairs" not in colony("status").stdout
+    assert set(colony.json("status")["repairs"].values()) == {0}
+
+
+def test_the_status_tells_what_was_repaired(colony) -> None:
+    with redis.Redis.from_url(colony.env["COLONY_REDIS_URL"]) as client:
+        client.hset(Keys("colony").repairs(), mapping={"entries_lost": 3, "searched": 3})
+
+    assert "repairs  entries_lost 3\n" in colony("status").stdout
 
 
 def test_a_mistake_of_ours_is_one_line_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:

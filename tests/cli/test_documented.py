@@ -39,6 +39,17 @@ def test_every_letter_command_is_documented() -> None:
     assert set(ROWS["dead-letters"].strip().split("·")) == set(command.commands)
 
 
+def test_every_option_of_the_letter_commands_is_documented_and_no_other() -> None:
+    with click.Context(main) as ctx:
+        group = main.get_command(ctx, "dead-letters")
+    assert isinstance(group, click.Group)
+    options = [p for c in group.commands.values() for p in c.params if isinstance(p, click.Option)]
+
+    section = PAGE.partition("\n## Dead letters")[2].partition("\n## ")[0]
+    written = set(re.findall(r"--[a-z]+", section))
+    assert written - SHARED == {option.opts[0] for option in options} - SHARED
+
+
 def test_every_setting_is_documented_with_its_sources() -> None:
     [table] = re.findall(r"\| setting \|.*\n\|[-|]+\n((?:\|.*\n)*)", PAGE)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
@@ -58,6 +69,6 @@ def test_every_exit_status_is_documented() -> None:
     written = {int(status) for status in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
 
     assert written == {
-        0, failures.NOT_AS_HOPED, failures.REFUSED, failures.NO_SERVER, failures.OUR_MISTAKE,
-        failures.INTERRUPTED,
+        0, failures.NOT_AS_HOPED, failures.REFUSED, failures.NO_SERVER, failures.NOT_NOW,
+        failures.OUR_MISTAKE, failures.INTERRUPTED,
     }  # fmt: skip

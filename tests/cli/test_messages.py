@@ -5,6 +5,10 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
+from redis import Redis
+
+from colony.keys import Keys
 
 
 def test_sending_prints_the_trace_and_the_trace_its_hops(up) -> None:
@@ -113,9 +117,60 @@ def test_dropping_all_only_tells_unless_it_is_confirmed(up) -> None:
 
     assert "would be dropped" in up("dead-letters", "drop", "--all").stdout
     assert up.json("dead-letters", "list") != []
-    assert up.json("dead-letters", "drop", "--all", "--yes")["dropped"] is True
+    assert up.json("dead-letters", "drop", "--all", "--yes")["dropped"] != []
     assert up("dead-letters", "list").stdout == "no dead letters\n"
-    assert "either IDs or --all" in up("dead-letters", "drop", status=2).stderr
+
+
+@pytest.mark.parametrize("action", ["replay", "drop"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("1-1", "--all"),
+        ("1-1", "--code", "x"),
+        ("1-1", "--limit", "3"),
+        ("--limit", "3"),
+        ("--yes",),
+    ],
+)
+def test_letters_are_named_or_described_but_not_both(up, action: str, arguments) -> None:
+    told = up("dead-letters", action, *arguments, status=2).stderr
+
+    assert "give either IDs, or filters, or --all" in told
+
+
+def test_letters_of_a_kind_are_replayed_and_dropped_after_a_dry_run(up) -> None:
+    up("dead-letters", "drop", "--all", "--yes")
+    traces = [
+        up("send", path, "you", "--wait", "10", status=1).stderr.split()[1]
+        for path in ("/nobody", "/nothing", "/nobody")
+    ]
+    ids = {row["trace_id"]: row["id"] for row in up.json("dead-letters", "list")}
+    kind = ("--code", "unresolved_path", "--to", "/nobody")
+
+    for action in ("replay", "drop"):
+        told = up("dead-letters", action, *kind).stdout.splitlines()
+        assert [line.split() for line in told[:2]] == [
+            ["letters", "code", "cell"],
+            ["2", "unresolved_path", "/nobody"],
+        ]
+        assert told[2].startswith("2 letters would be ")
+        assert told[2].endswith("; add --yes to do it")
+    assert len(up.json("dead-letters", "list")) == 3
+
+    done = up.json("dead-letters", "replay", *kind, "--limit", "1", "--yes")
+    assert (done["dry_run"], done["count"], done["next"]) == (False, 1, ids[traces[0]])
+    assert [row["id"] for row in done["replayed"]] == [ids[traces[0]]]
+    again = ("dead-letters", "replay", *kind, "--until", "0min", "--trace", traces[2], "--yes")
+    assert up(*again).stdout.splitlines()[-1] == "1 letter replayed"
+    assert up(*again).stdout == "0 letters replayed\n"
+
+    assert up.json("dead-letters", "drop", "--trace", traces[1], "--yes")["count"] == 1
+    left = up.json("dead-letters", "list", "--since", "2h", "--from", "@external")
+    assert ids[traces[1]] not in {row["id"] for row in left}
+    assert {ids[traces[0]], ids[traces[2]]} <= {row["id"] for row in left}
+    assert up.json("dead-letters", "list", "--since", "2999-01-01") == []
+    assert "neither 90s" in up("dead-letters", "list", "--since", "soon", status=2).stderr
 
 
 def test_the_interface_and_the_command_tell_the_same(up) -> None:
@@ -164,7 +219,8 @@ def test_letters_are_listed_from_the_newest_page_by_page(up) -> None:
     assert time.strftime("%Y-%m-%d ") in told
     [last] = up.json("dead-letters", "list", "--before", ids[1])
     assert last["id"] == ids[2]
-    assert up("dead-letters", "drop", "--all", "--yes").stdout == "3 letters dropped\n"
+    dropped = up("dead-letters", "drop", "--all", "--yes").stdout
+    assert dropped.splitlines()[-1] == "3 letters dropped"
 
 
 def test_traces_are_listed_from_the_newest(up) -> None:
@@ -174,3 +230,32 @@ def test_traces_are_listed_from_the_newest(up) -> None:
     assert listed == ids[::-1]
     assert f"{ids[1]}  {time.strftime('%Y-')}" in up("traces").stdout
     assert ids[0] not in up("traces", "--state", "open").stdout
+    assert up("traces", "--state", "quiet").stdout == "no traces\n"
+    assert ids[0] in up("traces", "--state", "ended", "--limit", "9").stdout
+
+
+def test_what_nobody_takes_up_is_listed_as_quiet(colony, tree: Path) -> None:
+    colony("apply", str(tree))
+    trace_id = colony("send", "/greet", "you").stdout.strip()
+    assert [t["trace_id"] for t in colony.json("traces", "--state", "open")] == [trace_id]
+
+    with Redis.from_url(colony.env["COLONY_REDIS_URL"]) as client:
+        client.hset(Keys().trace(trace_id), mapping={"state": "quiet", "live": 0})
+        client.xadd(Keys().quiet(), {"trace": trace_id})
+
+    assert [t["trace_id"] for t in colony.json("traces", "--state", "quiet")] == [trace_id]
+    assert colony.json("traces", "--state", "open") == []
+    [told] = colony.json("traces")
+    assert (told["trace_id"], told["state"]) == (trace_id, "quiet")
+
+
+def test_above_the_backlog_sending_ends_with_4_in_one_line(colony, tree: Path) -> None:
+    (tree / "colony.json").write_text('{"ingress_backlog_max": 1}')
+    colony("apply", str(tree))
+    colony("send", "/greet", "you")
+
+    told = colony("send", "/greet", "you", status=4)
+
+    assert told.stdout == ""
+    assert told.stderr == ("colony: backlogged: the backlog is 1, at most 1: try again in 1 s\n")
+    assert len(colony.json("traces")) == 1

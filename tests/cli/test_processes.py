@@ -10,7 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
+from colony.keys import GROUP, Keys
 from colony.testing.model_server import ModelServer
 
 
@@ -142,6 +144,31 @@ def test_the_roles_run_apart_and_follow_a_tree_that_is_applied_later(
             f"{address}/messages?wait=20", json={"target": "/greet", "body": message}, timeout=30
         )
         assert answered.json()["outputs"][0]["body"]["messages"][0]["text"] == "hello you"
+
+
+def test_a_worker_ends_though_a_handler_never_does(
+    run, env: dict[str, str], colony, tree: Path
+) -> None:
+    """It is wedged in a thread, which nobody can stop; its delivery is handed back."""
+    wedged = "import time\n\ndef greet(envelope, params):\n    time.sleep(600)\n\nlinger = greet\n"
+    (tree / "cli_handlers.py").write_text(wedged)
+    colony("apply", str(tree))
+    env = env | {"PYTHONPATH": str(tree), "COLONY_DRAIN_S": "0.1"}
+    server = redis.Redis.from_url(env["COLONY_REDIS_URL"])
+    stream = Keys().cell("/greet")
+
+    def held() -> int:
+        return int(server.xpending(stream, GROUP)["pending"])
+
+    with server, run("router", env=env), run("worker", env=env) as worker:
+        colony("send", "/greet", "you")
+        eventually(lambda: held() == 1)
+
+        status, complaint = worker.end()
+
+        (delivery,) = server.xpending_range(stream, GROUP, "-", "+", 9)
+    assert (status, delivery["times_delivered"]) == (0, 0)
+    assert "stopped" in complaint
 
 
 def test_roles_say_where_they_serve_and_that_they_have_stopped(

@@ -1,16 +1,23 @@
 """The research assistant, with either join: whatever happens, its user hears of it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from colony import faults
 from colony.body import Body, Entry
-from colony.codec import decode_head, encode_head
+from colony.codec import decode_body, decode_head, encode_head
+from colony.desk import letter_of
 from colony.envelope import derived_id
-from colony.errors import MessageTimeout
-from colony.streams import Delivery, Outgoing
-from colony.testing.harness import at_random
+from colony.errors import MessageTimeout, ServerChanged, ServerUnavailable
+from colony.inbox import Inbox
+from colony.repairs import Counts
+from colony.streams import Delivery, Outgoing, Step
+from colony.testing.harness import Harness, at_random
+from colony.testing.redis_server import RedisServer
+from colony.trees import shipped
 
 TREES = pytest.mark.parametrize("tree", ["research", "research-settle"])
 DONE = {"text": "done"}
@@ -35,7 +42,7 @@ async def results(colony, trace):
 
 
 async def step_through(colony, act: Callable[[str, Delivery], str | None]) -> None:
-    """Run, and lose or double the deliveries for which `act` says so."""
+    """Run, and lose, double or bury the deliveries for which `act` says so."""
     harness = colony.harness
     while pending := await harness.pending():
         delivery = pending[0]
@@ -46,6 +53,10 @@ async def step_through(colony, act: Callable[[str, Delivery], str | None]) -> No
                 step = await harness.decide(delivery)
                 again = [_said_again(outgoing) for outgoing in step.published]
                 await harness.commit(replace(step, published=step.published + again))
+            case "die":
+                owner = harness.owner(delivery)
+                letter = letter_of(delivery, owner, "delivery_limit", "handled too often")
+                await harness.commit(Step(delivery, letters=[letter]))
             case _:
                 await harness.step(delivery)
 
@@ -107,6 +118,8 @@ async def test_parallel_rounds_fire_once_each_in_any_order(start, tree, seed):
         (1, "tool", "f"),
     ]
     assert [row["fired"] for row in rows if row["role"] == "assistant"] == [1, 1]
+    counts = await Counts(colony.harness.link, colony.harness.keys).read()
+    assert {name for name, count in counts.items() if count} == set()
 
 
 @TREES
@@ -279,20 +292,178 @@ async def test_all_results_of_a_round_may_be_lost(start, tree):
 
 
 @TREES
-async def test_tool_that_dies_is_told_to_the_model_by_its_cause(start, tree, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MessageTimeout(path="/reader", timeout_ms=60_000), "message_timeout"),
+        (ZeroDivisionError("oh"), "cell_failed"),
+    ],
+)
+async def test_tool_that_dies_is_told_to_the_model_by_its_cause(
+    start, tree, monkeypatch, error, code
+):
     colony = await start(tree, script=[calls(SEARCH, FETCH), DONE])
     reader = colony.harness.workshop.cells["/reader"].cell
 
     async def die(*_):
-        raise MessageTimeout(path="/reader", timeout_ms=60_000)
+        raise error
 
     monkeypatch.setattr(reader, "handle", die)
 
     trace = await colony.harness.ask("/prep", "go")
 
     assert await colony.answer(trace) == "done"
-    assert "message_timeout" in (await results(colony, trace))["f"]
-    assert [letter.code for letter in await colony.harness.letters()] == ["message_timeout"]
+    assert code in (await results(colony, trace))["f"]
+    assert [letter.code for letter in await colony.harness.letters()] == [code]
+
+
+@TREES
+async def test_call_that_was_handled_too_often_is_told_to_the_model(start, tree):
+    colony = await start(tree, script=[calls(SEARCH, FETCH), DONE])
+
+    trace = await colony.harness.ask("/prep", "go")
+    await step_through(colony, once("/reader", "die"))
+
+    assert await colony.answer(trace) == "done"
+    assert "delivery_limit" in (await results(colony, trace))["f"]
+    assert await colony.fires(trace) == 1
+
+
+@TREES
+async def test_result_that_comes_after_its_round_was_closed_changes_nothing(
+    start, tree, monkeypatch, caplog
+):
+    """Its tool died, the round went on without it, and an operator lets the tool run again."""
+    caplog.set_level("INFO")
+    colony = await start(tree, script=[calls(SEARCH, FETCH), calls(SEARCH), DONE])
+    harness = colony.harness
+    reader = harness.workshop.cells["/reader"].cell
+    handle = reader.handle
+
+    async def die_once(*_):
+        monkeypatch.setattr(reader, "handle", handle)
+        raise MessageTimeout(path="/reader", timeout_ms=60_000)
+
+    monkeypatch.setattr(reader, "handle", die_once)
+    trace = await harness.ask("/prep", "go")
+    await harness.run()
+    assert await harness.attend() == [trace]
+
+    views = []
+    while pending := await harness.pending():
+        delivery = pending[0]
+        if harness.owner(delivery) == "/planner":
+            views.append(decode_body(delivery.body).entries)
+        if len(views) == 1:
+            (letter,) = await harness.letters()
+            await harness.dead_letters.replay(letter.id, ttl=64)
+        await harness.step(delivery)
+    await harness.finish()
+
+    late = [line for line in caplog.messages if line.startswith("late ")]
+    assert len(late) == 1
+    assert trace in late[0]
+    assert (await Counts(harness.link, harness.keys).read())["late_results"] == 1
+    assert await colony.fires(trace) == 2
+    rows = await colony.rows("thread", trace_id=trace)
+    told = {(row["iter"], row["call_id"]): row["turn"] for row in rows if row["role"] == "tool"}
+    assert set(told) == {(0, "s"), (0, "f"), (1, "s")}
+    assert "message_timeout" in told[0, "f"]
+    answered = [(entry.id, entry.is_error) for entry in views[-1] if entry.type == "tool_result"]
+    assert answered == [("s", None), ("f", True), ("s", None)]
+
+
+@TREES
+@pytest.mark.parametrize(
+    "last",
+    [{"route": "c_asst"}, {"route": "ustore"}, {"route": "cstore"}],
+    ids=lambda hop: hop["route"],
+)
+async def test_round_whose_part_comes_last_of_all_fires_once_when_it_comes(start, tree, last):
+    """Results before anybody knows that they are waited for, or a store that is away for long."""
+    colony = await start(tree, script=[calls(SEARCH, FETCH), DONE])
+
+    def all_else_first(pending):
+        return next((d for d in pending if not last.items() <= d.head.hop.items()), pending[0])
+
+    trace = await colony.harness.ask("/prep", "go")
+
+    assert await colony.answer(trace, all_else_first) == "done"
+    assert await colony.fires(trace) == 1
+    assert set(await results(colony, trace)) == {"s", "f"}
+    await colony.assert_clean(trace)
+
+
+@TREES
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_round_whose_store_did_not_answer_fires_once(start, tree, when):
+    """Each request to the store is lost once, or its answer is; the delivery comes again."""
+    colony = await start(tree, script=[calls(SEARCH, FETCH), DONE])
+    harness = colony.harness
+    scripts = ("settle", "store_insert", "store_update", "store_select")
+    asked = lost = 0
+
+    trace = await harness.ask("/prep", "go")
+    while pending := await harness.pending():
+        if harness.owner(pending[0]) == "/memory":
+            asked += 1
+            faults.arm(",".join(f"{when}_{script}=drop" for script in scripts))
+            with suppress(ServerUnavailable):
+                await harness.decide(pending[0])
+            lost += len(faults.armed) < len(scripts)
+            faults.arm("")
+        await harness.step(pending[0])
+
+    assert await colony.answer(trace) == "done"
+    assert asked == lost > 4
+    assert await colony.fires(trace) == 1
+    await colony.assert_clean(trace)
+
+
+@TREES
+async def test_round_that_was_won_on_a_server_that_forgot_it_fires_once_on_the_next(
+    start, tree, redis_binary
+):
+    """The worker still knows that it won; the server that comes back never saw that it asked."""
+    spec = (await start(tree, script=[calls(SEARCH, FETCH), DONE])).harness.spec
+    with RedisServer.start(redis_binary, fsync="always") as server:
+        async with Harness(server.url, spec, root=shipped(tree)) as harness:
+            trace = await harness.ask("/prep", "go")
+            won = False
+            while not won:
+                delivery = (await harness.pending())[0]
+                size = server.aof.stat().st_size
+                step = await harness.decide(delivery)
+                won = any(_wins(decode_head(outgoing.head).hop) for outgoing in step.published)
+                if not won:
+                    await harness.commit(step)
+            server.kill()
+            server.cut_aof(server.aof.stat().st_size - size)
+            server.restart()
+
+            # The connection finds out that it is dead.
+            with suppress(ServerUnavailable):
+                await harness.link.command("PING")
+            with pytest.raises(ServerChanged):
+                await harness.commit(step)
+
+        async with Harness(server.url, spec, root=shipped(tree)) as harness:
+            await harness.run()
+            inbox = Inbox(harness.link, "stepped-0")
+            for source in [harness.keys.router(), *(harness.keys.cell(c.path) for c in spec.cells)]:
+                for delivery in await inbox.history(source):
+                    await harness.step(delivery)
+            await harness.finish()
+
+            hops = await harness.hops(trace)
+            assert sum(hop.head.hop.get("route") == "fire" for hop in hops) == 1
+            assert sum(hop.head.target == "/planner" for hop in hops) == 2
+            assert len(await harness.outputs(trace)) == 1
+            assert (await harness.trace(trace)).cause == "completed"
+
+
+def _wins(hop):
+    return hop.get("operation") in ("settle", "update") and hop.get("rows_affected") == 1
 
 
 @TREES
