@@ -1,6 +1,6 @@
 """The consumer: read a delivery, decide, commit. Router and worker differ in the middle only.
 
-What is in hand is renewed as long as its handler may still finish, and committed in batches as
+What is worked on is renewed as long as its handler may still finish, and committed in batches as
 handlers come to an end. After a change of server or slot it is abandoned: somebody else has it.
 """
 
@@ -19,8 +19,9 @@ from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerU
 from colony.hand import Hand
 from colony.inbox import Inbox, Read
 from colony.log import Outage, get_logger
+from colony.repairs import Counts
 from colony.slots import Slots
-from colony.streams import MAX_BATCH, MAX_BATCH_BYTES, Broken, Delivery, Step, Streams
+from colony.streams import MAX_BATCH, Broken, Delivery, Outcome, Step, Streams, next_batch
 from colony.traces import Traces
 
 BUSY_MS: Final = 20
@@ -33,13 +34,17 @@ log = get_logger("colony.consumer")
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of a consumer in milliseconds."""
+    """The times of a consumer in milliseconds.
+
+    A connection whose server owes an answer for `silence_ms` counts as lost.
+    """
 
     claim_idle_ms: int = 60_000
     renew_ms: int = 20_000
-    reclaim_ms: int = 15_000
+    reclaim_ms: int = 2_000
     drain_ms: int = 25_000
     block_ms: int = 1_000
+    silence_ms: int = 30_000
 
     @classmethod
     def of(cls, *, claim_idle_s: float, drain_s: float) -> Self:
@@ -48,8 +53,12 @@ class Pace:
         return cls(
             claim_idle_ms=claim_idle_ms,
             renew_ms=claim_idle_ms // 3,
-            reclaim_ms=claim_idle_ms // 4,
+            # However long a claim is, what was handed back waits for nothing but this look.
+            reclaim_ms=min(2_000, claim_idle_ms // 4),
             drain_ms=round(drain_s * 1000),
+            # A connection that died unnoticed has to be given up while there is time to renew over
+            # another; but a server that is slow, or a read that waits, is no dead connection.
+            silence_ms=min(30_000, max(5_000, claim_idle_ms // 2)),
         )
 
 
@@ -65,6 +74,7 @@ class Consumer:
         self.slots = slots
         self.pace = pace
         self.traces = Traces(streams.link, streams.keys)
+        self.counts = Counts(streams.link, streams.keys)
         self._hand = Hand()
         self._decided: asyncio.Queue[Step] = asyncio.Queue()
         self._stopping = asyncio.Event()
@@ -190,6 +200,12 @@ class Consumer:
             await self._hand.ease(RETRY_S)
             return
         delivery = self._hand.next_aside()
+        held = await self.slots.renew(delivery.source, [delivery.entry], server=delivery.server)
+        if not held:
+            # What waits behind it is not renewed: whoever had time has taken it.
+            self._hand.let_go(delivery)
+        if delivery not in self._hand:
+            return
         self._hand.start(delivery, self._handle(delivery))
         while self._hand.handling and not self._stopping.is_set():
             await self._hand.ease(RETRY_S)
@@ -213,6 +229,11 @@ class Consumer:
                 return
             except (CellError, ResponseError) as error:
                 log.warning("left_pending", source=delivery.source, detail=str(error))
+                self._hand.let_go(delivery)
+                return
+            except Exception:
+                # Our own mistake. Held on to, it would be renewed for ever and worked on by nobody.
+                log.exception("left_pending", source=delivery.source)
                 self._hand.let_go(delivery)
                 return
 
@@ -239,16 +260,17 @@ class Consumer:
                 waiting.append(await self._decided.get())
             while not self._decided.empty():
                 waiting.append(self._decided.get_nowait())
-            await self._commit(_batch(waiting))
+            await self._commit(next_batch(waiting))
 
     async def _commit(self, batch: Sequence[Step]) -> None:
-        delay = 0.1
+        delay, sent = 0.1, 0
         # What was abandoned while the server was away is somebody else's.
         while steps := [step for step in batch if step.delivery in self._hand]:
             try:
                 if self._overslept():
                     await self._renew()
                     continue
+                sent += 1
                 outcomes = await self.streams.commit(steps)
             except ServerChanged as error:
                 self._abandon(error)
@@ -261,9 +283,7 @@ class Consumer:
                 return
             else:
                 for step, outcome in zip(steps, outcomes, strict=True):
-                    if not outcome.settled:
-                        # Left pending: handled again, the blob is written anew or gone for good.
-                        log.warning("blob_lost", trace=step.delivery.head.trace_id)
+                    _tell(step, outcome, repeated=sent > 1)
                     self._hand.let_go(step.delivery)
                 return
 
@@ -286,21 +306,32 @@ class Consumer:
     async def _renew(self) -> None:
         asked = _now()
         if not await self.slots.lease(self.desk.about()):
+            lost = len(self._hand.kept)
             self._give_up(self._hand, "the slot had another holder")
             self.inbox.consumer = self.slots.consumer
+            await self._count_lost(lost)
             return
+        lost = 0
         by_source: dict[tuple[str, str], list[Delivery]] = {}
-        for delivery in self._hand:
+        for delivery in self._hand.kept:
             by_source.setdefault((delivery.source, delivery.server), []).append(delivery)
         for (source, server), deliveries in by_source.items():
             entries = [delivery.entry for delivery in deliveries]
             held = await self.slots.renew(source, entries, server=server)
             for delivery in deliveries:
-                if delivery.entry not in held:
+                # It may have been committed while the answer was under way.
+                if delivery.entry not in held and delivery in self._hand:
                     # Its handler may still run to its end: that comes too late to be published.
                     log.warning("claim_lost", source=source, trace=delivery.head.trace_id)
                     self._hand.drop(delivery)
+                    lost += 1
         self._renewed = asked
+        await self._count_lost(lost)
+
+    async def _count_lost(self, claims: int) -> None:
+        if claims:
+            with suppress(ServerUnavailable):  # A full server takes what drains and no count.
+                await self.counts.add("claims_lost", claims)
 
     def _abandon(self, error: ServerChanged) -> None:
         server = error.facts["expected"]
@@ -359,13 +390,11 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _batch(waiting: deque[Step]) -> list[Step]:
-    """Take from the front what one commit may hold: one server, 64 steps, 1 MiB."""
-    batch = [waiting.popleft()]
-    size = batch[0].size()
-    while waiting and len(batch) < MAX_BATCH:
-        size += waiting[0].size()
-        if size > MAX_BATCH_BYTES or waiting[0].delivery.server != batch[0].delivery.server:
-            break
-        batch.append(waiting.popleft())
-    return batch
+def _tell(step: Step, outcome: Outcome, *, repeated: bool) -> None:
+    head = step.delivery.head
+    if not outcome.settled:
+        # Left pending: handled again, the blob is written anew or gone for good.
+        log.warning("blob_lost", trace=head.trace_id)
+    elif outcome.token == "stale" and not repeated:
+        # Somebody else settled it first. After a lost reply it may have been this very commit.
+        log.warning("late", source=step.delivery.source, trace=head.trace_id, message=head.id)

@@ -39,6 +39,12 @@ class Hand:
         return iter(tuple(self._held))
 
     @property
+    def kept(self) -> list[Delivery]:
+        """Those that are handled, and the one that will be next; the others are anybody's."""
+        handled = [delivery for delivery, held in self._held.items() if held.task is not None]
+        return [*handled, self._aside[0]] if self._aside else handled
+
+    @property
     def any_aside(self) -> bool:
         """Whether a delivery waits to be handled alone."""
         return bool(self._aside)

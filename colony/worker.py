@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -120,7 +120,7 @@ class WorkerDesk:
         async with hosted.gate:
             if time.monotonic() - asked_at > FRESH_S:
                 await self._ask(delivery)
-            handling = asyncio.ensure_future(hosted.cell.handle(envelope, host))
+            handling = asyncio.ensure_future(_staying(hosted.cell.handle(envelope, host)))
             return await self._in_time(handling, hosted)
 
     async def _in_time(
@@ -142,6 +142,9 @@ class WorkerDesk:
         if not done:
             late = ToolOverdue if limit_ms == tool_ms else MessageTimeout
             raise late(path=hosted.spec.path, timeout_ms=limit_ms)
+        if handling.cancelled():
+            # Not by us. Passed on, it would end our own task, and the delivery stayed in hand.
+            raise CellError(detail="the handler was cancelled from within")
         return handling.result()
 
     async def _ask(self, delivery: Delivery) -> None:
@@ -183,6 +186,14 @@ class WorkerDesk:
         head = delivery.head
         log.warning(code, cell=path, trace=head.trace_id, message=head.id, detail=detail)
         return letter_of(delivery, path, code, detail)
+
+
+async def _staying(handling: Awaitable[Sequence[Emission]]) -> Sequence[Emission]:
+    """What a handler emits; one that exits ends its handle and not the process."""
+    try:
+        return await handling
+    except SystemExit as error:
+        raise CellError(detail=f"the handler asked the process to exit: {error}") from error
 
 
 def _forget(handling: asyncio.Future[Sequence[Emission]]) -> None:

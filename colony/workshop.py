@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -22,6 +23,9 @@ from colony.link import Link
 from colony.log import get_logger
 from colony.topology.model import CellSpec, ToolDeclaration, Topology
 from colony.topology.substitution import substitute
+
+# A cell that does not stop must not keep its process from ending.
+STOP_S: Final = 10.0
 
 log = get_logger("colony.workshop")
 
@@ -181,9 +185,11 @@ async def _dismiss(hosted: Hosted) -> None:
 
 async def _stop(hosted: Hosted) -> None:
     try:
-        await hosted.cell.stop()
+        async with asyncio.timeout(STOP_S):
+            await hosted.cell.stop()
     except Exception as error:  # A cell of the user's may raise anything; it is gone all the same.
-        log.error("cell_stop_failed", cell=hosted.spec.path, detail=str(error))
+        detail = str(error) or type(error).__name__
+        log.error("cell_stop_failed", cell=hosted.spec.path, detail=detail)
 
 
 def tools_within_reach(topology: Topology, path: str) -> tuple[ToolDeclaration, ...]:

@@ -3,22 +3,26 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
+from colony import faults
 from colony.body import Body, Entry
 from colony.cell import Host
 from colony.consumer import Pace
 from colony.dead_letters import DeadLetters
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, ServerUnavailable
+from colony.inbox import Inbox
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.repairs import Counts
 from colony.roles import Router, Worker
 from colony.slots import holders
 from colony.testing.redis_server import RedisServer
@@ -127,6 +131,7 @@ async def colony(redis_url: str, acts: Acts) -> AsyncIterator[Colony]:
     colony = Colony(redis_url)
     await colony.apply()
     yield colony
+    faults.arm("")
     await colony.close()
 
 
@@ -168,11 +173,32 @@ class Handles:
         await until(enough)
 
 
+@pytest.mark.parametrize("claim_idle_s", [12, 60, 600])
+def test_a_dead_connection_is_given_up_in_time_to_renew_over_another(claim_idle_s: float) -> None:
+    pace = Pace.of(claim_idle_s=claim_idle_s, drain_s=25)
+
+    assert pace.renew_ms + pace.silence_ms < pace.claim_idle_ms
+
+
+def test_what_was_handed_back_is_soon_found_however_long_a_claim_is() -> None:
+    pace = Pace.of(claim_idle_s=600, drain_s=25)
+
+    assert pace.reclaim_ms == Pace().reclaim_ms == 2_000
+
+
+def test_a_read_that_waits_is_no_dead_connection_however_short_a_claim_is() -> None:
+    pace = Pace.of(claim_idle_s=0.1, drain_s=25)
+
+    assert pace.silence_ms > 2 * pace.block_ms
+
+
 async def test_many_traces_run_through_and_commits_come_in_batches(colony: Colony) -> None:
     traces = await asyncio.gather(*(colony.send(str(n)) for n in range(300)))
     await colony.link.command("CONFIG", "RESETSTAT")
-    colony.router()
-    colony.worker()
+    # Reclaiming is a script as well.
+    pace = replace(PACE, renew_ms=3_600_000, reclaim_ms=3_600_000)
+    colony.router(pace)
+    colony.worker(pace)
 
     ended = await colony.ended(*traces)
 
@@ -336,7 +362,7 @@ async def test_renewal_keeps_the_delivery_of_a_long_handler(colony: Colony, acts
 
 
 async def test_an_owner_that_was_paused_and_lost_its_claim_publishes_nothing(
-    colony: Colony, acts: Acts
+    colony: Colony, acts: Acts, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = Handles(acts), Handles({}, held=False)
     colony.router()
@@ -353,6 +379,271 @@ async def test_an_owner_that_was_paused_and_lost_its_claim_publishes_nothing(
     assert (first.begun, second.begun) == ([trace_id], [trace_id])
     assert (await colony.traces.get(trace_id)).outputs == trace.outputs == 1
     assert len(await colony.traces.log(trace_id)) == 2
+    (late,) = lines(caplog, "late")
+    assert f"trace={trace_id}" in late
+    assert (await counted(colony))["stale_commits"] == 1
+
+
+class Wedged:
+    """A worker in a thread of its own, whose handler stands in the way of its event loop."""
+
+    def __init__(self, url: str, pace: Pace) -> None:
+        self.begun = threading.Event()
+        self._go = threading.Event()
+        self._role = Worker(url, KEYS, pace, environment={}, patterns=("/a",))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def __aenter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wake it, and end it as SIGTERM does."""
+        self.wake()
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._role.stop)
+        await asyncio.to_thread(self._thread.join, 20)
+        assert not self._thread.is_alive()
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this worker that asks."""
+        return threading.current_thread() is self._thread
+
+    def wedge(self) -> None:
+        """Stand in the way until `wake`."""
+        self.begun.set()
+        self._go.wait(60)
+
+    def wake(self) -> None:
+        self._go.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._role.serve()
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["is at it", "has committed"])
+async def test_a_handler_that_blocks_the_loop_loses_its_delivery_to_an_owner_that(
+    colony: Colony, acts: Acts, caplog: pytest.LogCaptureFixture, committed: bool
+) -> None:
+    handles = Handles({})
+    wedged = Wedged(colony.url, replace(PACE, claim_idle_ms=1_500, reclaim_ms=3_600_000))
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        if wedged.here:
+            wedged.wedge()
+            return [Emission.say("of the wedged one"), Emission.say("and once more")]
+        return await handles.act(envelope, host)
+
+    acts["a"] = act
+    colony.router()
+    async with wedged:
+        trace_id = await colony.send()
+        await until(lambda: is_set(wedged.begun))
+        asleep_since = asyncio.get_running_loop().time()
+        colony.worker(replace(PACE, claim_idle_ms=50))
+        await handles.began()
+        if committed:
+            handles.let_go()
+            await colony.ended(trace_id)
+        await until(lambda: passed(asleep_since + 2))
+        # Its lease is renewed by the same loop: whoever looks sees that it is not there.
+        assert len(await holders(colony.link, KEYS, "worker")) < 2
+
+        wedged.wake()
+
+        await until(lambda: lost_claims(colony, 1))
+    handles.let_go()
+    (trace,) = await colony.ended(trace_id)
+    assert (handles.begun, handles.broken_off) == ([trace_id], [])
+    assert (trace.outputs, len(await colony.traces.log(trace_id))) == (1, 2)
+    assert lines(caplog, "late") == []
+    assert (await counted(colony))["stale_commits"] == 0
+
+
+async def counted(colony: Colony) -> Mapping[str, int]:
+    """What was found broken."""
+    return await Counts(colony.link, KEYS).read()
+
+
+async def lost_claims(colony: Colony, count: int) -> bool:
+    return (await counted(colony))["claims_lost"] == count
+
+
+async def is_set(event: threading.Event) -> bool:
+    return event.is_set()
+
+
+async def passed(moment: float) -> bool:
+    return asyncio.get_running_loop().time() > moment
+
+
+def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    """The lines that tell of `event`."""
+    return [line for line in caplog.messages if line.split(" ", 1)[0] == event]
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit", "before_renew", "after_renew"])
+async def test_a_lost_reply_is_asked_for_again_and_nothing_is_late(
+    colony: Colony, acts: Acts, caplog: pytest.LogCaptureFixture, point: str
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    colony.worker()
+    faults.arm(f"{point}=drop")
+    traces = [await colony.send() for _ in range(4)]
+    await handles.began(4)
+
+    async def lost() -> bool:
+        return not faults.armed
+
+    await until(lost)
+    handles.let_go()
+
+    ended = await colony.ended(*traces)
+    assert {(trace.outputs, trace.dead) for trace in ended} == {(1, 0)}
+    assert len(handles.begun) == 4
+    assert lines(caplog, "late") == []
+
+
+async def test_a_mistake_of_colonys_own_leaves_the_delivery_to_others(
+    colony: Colony, acts: Acts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Held on to, it would be renewed for ever and worked on by nobody."""
+    handles = Handles(acts, held=False)
+    count = Traces.attempt
+    tries = 0
+
+    async def attempt(self: Traces, *args: Any, **more: Any) -> int:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RuntimeError("nobody thought of this")
+        return await count(self, *args, **more)
+
+    monkeypatch.setattr(Traces, "attempt", attempt)
+    colony.router()
+    trace_id = await colony.send()
+    await until(lambda: waits(colony))
+    await Inbox(colony.link, "gone").read([SOURCE], count=1, block_ms=None)
+    colony.worker(replace(PACE, claim_idle_ms=50))
+
+    (trace,) = await colony.ended(trace_id)
+
+    assert (trace.outputs, tries, handles.begun) == (1, 2, [trace_id])
+    assert any("nobody thought of this" in line for line in lines(caplog, "left_pending"))
+
+
+async def waits(colony: Colony) -> bool:
+    return bool(await colony.link.command("XLEN", SOURCE))
+
+
+async def test_a_delivery_that_was_moved_often_and_never_handled_is_not_blamed(
+    colony: Colony, acts: Acts
+) -> None:
+    """Ten restarts that took it up and did not come to it, at most five deliveries."""
+    await colony.apply(max_deliveries=5)
+    handles = Handles(acts, held=False)
+    router = colony.router()
+    trace_id = await colony.send()
+    await until(lambda: waits(colony))
+    inbox = Inbox(colony.link, "worker-0")
+    await inbox.read([SOURCE], count=1, block_ms=None)
+    for _ in range(10):
+        await inbox.history(SOURCE)
+    assert (await colony.pending())[0][1] > 10
+
+    colony.worker()
+
+    (trace,) = await colony.ended(trace_id)
+    assert (trace.outputs, trace.dead, handles.begun) == (1, 0, [trace_id])
+    await colony.stop(router)
+
+
+async def test_what_is_committed_while_it_is_renewed_was_not_lost(
+    colony: Colony, acts: Acts, caplog: pytest.LogCaptureFixture
+) -> None:
+    handles = Handles(acts)
+    colony.router(replace(PACE, renew_ms=3_600_000))
+    worker = colony.worker()
+    trace_id = await colony.send()
+    await handles.began()
+
+    async def reached() -> bool:
+        return "before_renew" not in faults.armed
+
+    async def answered() -> bool:
+        return not faults.armed
+
+    faults.arm("before_renew=delay:0.5,after_renew=delay:0")
+    await until(reached)
+    handles.let_go()
+    await colony.ended(trace_id)
+    await until(answered)
+    await colony.stop(worker)
+
+    assert lines(caplog, "claim_lost") == []
+
+
+class Stubborn:
+    """A handler that goes on whoever cancels it, until it is released."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.released = asyncio.Event()
+        self.cancelled = 0
+
+    async def act(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
+        self.begun.set()
+        while not self.released.is_set():
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+        return [Emission.say("too late")]
+
+
+async def test_a_handler_past_its_time_is_not_renewed_even_if_it_goes_on(
+    colony: Colony, acts: Acts
+) -> None:
+    await colony.apply(message_timeout_default_ms=100)
+    stubborn = Stubborn()
+    acts["a"] = stubborn.act
+    colony.router()
+    worker = colony.worker()
+
+    (trace,) = await colony.ended(await colony.send())
+
+    assert (trace.cause, trace.reason, stubborn.cancelled) == ("failed", "message_timeout", 1)
+    assert await colony.pending() == []
+    stubborn.released.set()
+    await colony.stop(worker)
+    assert (await colony.traces.get(trace.id)).outputs == 0
+    assert len(await colony.traces.log(trace.id)) == 1
+
+
+async def test_a_handler_that_goes_on_after_its_claim_was_lost_publishes_nothing(
+    colony: Colony, acts: Acts, caplog: pytest.LogCaptureFixture
+) -> None:
+    stubborn = Stubborn()
+    acts["a"] = stubborn.act
+    colony.router()
+    worker = colony.worker()
+    trace_id = await colony.send()
+    await stubborn.begun.wait()
+    ((entry, _),) = await colony.link.command("XRANGE", SOURCE, "-", "+")
+    await colony.link.command("XCLAIM", SOURCE, GROUP, "somebody-else", 0, entry, "JUSTID")
+    await until(lambda: lost_claims(colony, 1))
+    assert len(lines(caplog, "claim_lost")) == 1
+
+    stubborn.released.set()
+    await colony.stop(worker)
+
+    assert await colony.pending() == [("somebody-else", 1)]
+    assert len(await colony.traces.log(trace_id)) == 1
+    assert (await colony.traces.get(trace_id)).live == 1
 
 
 async def test_an_owner_that_lost_its_claim_stops_when_it_renews(
@@ -409,6 +700,34 @@ async def test_what_was_delivered_before_is_handled_alone(colony: Colony, acts: 
     await colony.ended(*before, after)
 
     assert handles.most == 1
+
+
+async def test_what_waits_to_be_handled_alone_is_taken_by_who_has_time(
+    colony: Colony, acts: Acts
+) -> None:
+    """Nobody works on it, so nobody renews it."""
+    handles = Handles(acts)
+    colony.router()
+    crashed = colony.worker()
+    traces = [await colony.send() for _ in range(3)]
+    await handles.began(3)
+    await colony.crash(crashed)
+    pace = replace(PACE, claim_idle_ms=1_000)
+    busy = colony.worker(pace)
+    await handles.began(4)
+    other = colony.worker(pace)
+
+    await handles.began(5)
+
+    assert handles.begun[3] != handles.begun[4]
+    assert handles.broken_off[3:] == []
+    handles.let_go()
+    ended = await colony.ended(*traces)
+    assert {(trace.outputs, trace.dead) for trace in ended} == {(1, 0)}
+    assert sorted(handles.begun[3:]) == sorted(traces)
+    await colony.stop(busy)
+    await colony.stop(other)
+    assert (await counted(colony))["stale_commits"] == 0
 
 
 async def test_a_new_holder_of_a_name_takes_up_what_the_name_holds(

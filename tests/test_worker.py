@@ -263,6 +263,28 @@ async def test_a_handler_that_raises_is_a_dead_letter(
     assert any("Traceback" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (asyncio.CancelledError("of another task"), "cancelled from within"),
+        (SystemExit(3), "asked the process to exit: 3"),
+    ],
+)
+async def test_a_handler_that_would_end_its_task_or_its_process_is_a_dead_letter(
+    start: Start, acts: Acts, error: BaseException, told: str
+) -> None:
+    doing(acts, "ends", error=error)
+    harness = await start(probe("/a", act="ends"), edge("/a", "/a"))
+    trace_id = await harness.ask("/a", "x")
+
+    await harness.finish()
+
+    letter = await only_letter(harness)
+    assert letter.code == "cell_failed"
+    assert told in letter.facts["detail"]
+    assert (await harness.trace(trace_id)).cause == "failed"
+
+
 def tool(*, timeout_ms: int | None = None, **parameters: Any) -> Contract:
     declared = ToolDeclaration(
         name="look", description="d", parameters=parameters, timeout_ms=timeout_ms

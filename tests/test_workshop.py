@@ -1,5 +1,7 @@
 """The workshop: which cells run, and what they are told of each other."""
 
+import asyncio
+
 import pytest
 
 from colony.cell import Cell
@@ -41,6 +43,23 @@ async def test_a_cell_that_goes_on_running_is_told_of_a_tool_that_came_later(
         tools = [tool.name for tool in colony.workshop.cells["/model"].tools]
 
     assert tools == ["one", "two"]
+
+
+async def test_a_cell_that_does_not_stop_does_not_keep_its_process(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(self: Cell) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("colony.workshop.STOP_S", 0.05)
+    async with Harness(redis_url, tree("/one")) as colony:
+        monkeypatch.setattr(type(colony.workshop.cells["/one"].cell), "stop", never)
+        async with asyncio.timeout(20):
+            await colony.workshop.close()
+
+    told = [line for line in caplog.messages if line.startswith("cell_stop_failed cell=/one")]
+    assert len(told) == 1
+    assert "TimeoutError" in told[0]
 
 
 @pytest.mark.parametrize(

@@ -541,6 +541,10 @@ def nothing(envelope: Envelope, params: Mapping[str, Any]) -> None:
     print("a handler may print")
 
 
+def exiting(envelope: Envelope, params: Any) -> None:
+    raise SystemExit(3)
+
+
 def raising(envelope: Envelope, params: Mapping[str, Any]) -> None:
     raise ValueError("no such thing")
 
@@ -589,7 +593,12 @@ async def test_handler_that_gives_none_emits_nothing(isolation: str | None) -> N
 @pytest.mark.parametrize("isolation", [None, "process"])
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("raising", "no such thing"), ("a_string", "not str"), ("own_timeout", "service behind")],
+    [
+        ("raising", "no such thing"),
+        ("a_string", "not str"),
+        ("own_timeout", "service behind"),
+        ("exiting", "3"),
+    ],
 )
 async def test_what_a_handler_raises_is_script_failed(
     name: str, says: str, isolation: str | None

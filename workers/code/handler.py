@@ -47,7 +47,7 @@ class InlineHandler:
                 return emissions(await self._call(envelope))
         except CellError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # A handler is foreign code: whatever it raises is its answer, never a reason to die.
             if isinstance(error, TimeoutError) and limit.expired():
                 return timed_out(self._timeout_ms, "nobody waits for it any more")
