@@ -1,7 +1,9 @@
 """Cells: the contract between a cell type and whoever runs it. No Redis in sight."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -152,10 +154,18 @@ def cell_type(name: str) -> type[Cell]:
 
     Raises TopologyError where none is installed.
     """
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        found: type[Cell] = point.load()
-        return found
-    raise TopologyError(detail=f"no cell type {name!r} is installed")
+    point = _installed(tuple(sys.path)).get(name)
+    if point is None:
+        raise TopologyError(detail=f"no cell type {name!r} is installed")
+    found: type[Cell] = point.load()
+    return found
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    # Looking reads the metadata of every package: too slow for each cell of a tree. The first of
+    # several points of one name is the one that counts.
+    return {point.name: point for point in reversed(tuple(entry_points(group=ENTRY_POINTS)))}
 
 
 def tool_declaration(spec: CellSpec) -> ToolDeclaration | None:

@@ -38,6 +38,7 @@
     │   └── ReceiptConflict     receipt_conflict
     ├── TraceNotFound           trace_not_found
     ├── GuardReused             idempotency_key_reused
+    ├── Backlogged              backlogged
     ├── DeadLetterNotFound      dead_letter_not_found
     ├── RoundNotFound           round_not_found
     ├── Fenced                  fenced
@@ -329,6 +330,16 @@ class GuardReused(ColonyError):
 
     code = "idempotency_key_reused"
     sentence = "the idempotency key belongs to another request, of trace {trace_id}"
+
+
+class Backlogged(ColonyError):
+    """A message from outside that is refused because too much waits already.
+
+    Nothing was written: the same may be sent again after `retry_after_s`.
+    """
+
+    code = "backlogged"
+    sentence = "the backlog is {waiting}, at most {limit}: try again in {retry_after_s} s"
 
 
 class DeadLetterNotFound(ColonyError):

@@ -76,6 +76,7 @@ async def reach(point: str) -> None:
     if fault.left > 0:
         return
     del armed[point]
+    log.warning("fault", point=point, action=fault.action)
     if fault.action == "delay":
         await asyncio.sleep(fault.seconds)
     elif fault.action == "drop":

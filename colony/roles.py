@@ -10,9 +10,9 @@ from typing import Final
 from colony.blobs import Blobs
 from colony.consumer import Consumer, Pace
 from colony.desk import Desk
-from colony.errors import ServerUnavailable, TopologyError
+from colony.errors import ServerUnavailable, ServerUnfit, TopologyError
 from colony.inbox import Inbox
-from colony.keeper import Keeper
+from colony.keeper import RECLAIM_IDLE_MS, Keeper
 from colony.keys import Keys
 from colony.link import Link, check_server
 from colony.log import Outage, get_logger
@@ -26,6 +26,7 @@ from colony.worker import WorkerDesk
 from colony.workshop import Workshop
 
 RETRY_S: Final = 1.0
+FIT_S: Final = 2.0
 
 log = get_logger("colony.roles")
 
@@ -40,7 +41,7 @@ class Base:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.link = Link(self.url)
+        self.link = self._link()
         self.blobs = Blobs(self.link, self.keys)
         self.streams = Streams(self.link, self.keys, self.blobs)
         self.publication = Publication(self.link, self.keys)
@@ -75,6 +76,26 @@ class Base:
             )
         return begun
 
+    async def watch(self) -> None:
+        """Take up each newest topology, and tell where the server is unfit, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.publication.watch())
+            group.create_task(self._watch_server())
+
+    async def _watch_server(self) -> None:
+        # Its settings can be changed while it runs, and after a failover it is another one.
+        told = ""
+        while True:
+            await asyncio.sleep(FIT_S)
+            with suppress(ServerUnavailable):
+                try:
+                    await check_server(self.link)
+                    told = ""
+                except ServerUnfit as error:
+                    if str(error) != told:
+                        told = str(error)
+                        log.error("server_unfit", detail=told)
+
     def _cells(self) -> Mapping[str, CellSpec]:
         return self.publication.current.cells
 
@@ -97,9 +118,12 @@ class Base:
 
     def reader(self) -> Link:
         """A link of its own for reads that wait."""
-        link = Link(self.url)
+        link = self._link()
         self._readers.append(link)
         return link
+
+    def _link(self) -> Link:
+        return Link(self.url, silence_s=self.pace.silence_ms / 1000)
 
     async def close(self) -> None:
         """Close every link."""
@@ -139,11 +163,15 @@ class Router(Base):
         """Route until stopped."""
         desk = RouterDesk(self.keys, self.publication)
         slots = Slots(self.link, self.keys, "router", lease_ms=self.pace.claim_idle_ms)
-        keeper = Keeper(self.streams, self.publication)
+        keeper = Keeper(
+            self.streams,
+            self.publication,
+            reclaim_idle_ms=min(RECLAIM_IDLE_MS, self.pace.claim_idle_ms),
+        )
         try:
             if await self.connect() and await self.begin(desk, slots):
                 async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(self.publication.watch())
+                    watching = group.create_task(self.watch())
                     keeping = group.create_task(keeper.run(self.reader(), slots.consumer))
                     await self.consume(desk, slots)
                     watching.cancel()
@@ -178,7 +206,7 @@ class Worker(Base):
         try:
             if await self.connect() and await self.begin(desk, slots):
                 async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(self.publication.watch())
+                    watching = group.create_task(self.watch())
                     await self.consume(desk, slots)
                     watching.cancel()
         finally:

@@ -24,6 +24,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from colony.audit import LOST
 from colony.body import Entry
 from colony.cell import ENTRY_POINTS, Host, cell_type
 from colony.errors import (
@@ -372,7 +373,7 @@ def _codes_of_death() -> dict[str, bool]:
     )
     routed = {*re.findall(r'(?:_stranded|Death|bury|letter_of)\([^"()]*"(\w+)"', text)}
     routed |= {*re.findall(r'return "(\w+)"', text), *re.findall(r'return "(\w+)" if', text)}
-    routed |= {"ttl_expired", *re.findall(r'else "(\w+)"', text)}
+    routed |= {"ttl_expired", LOST, *re.findall(r'else "(\w+)"', text)}
     refused = {*re.findall(r'_refuse\([^"()]*"(\w+)"', (colony / "worker.py").read_text())}
     families = (EnvelopeError, CellError)
     raised = {BlobUnavailable.code, BlobRecursionTooDeep.code, BodyError.code}

@@ -1,0 +1,142 @@
+"""Faults: what every one of them does to messages that were accepted, and how long it takes to
+recover.
+
+`python -m bench.faults [--trials N] [--rows GLOB] [--side-by-side N] [--json]` prints a table, each
+row when it is known, and ends with an error where a message was lost, doubled or stalled. With
+`--soak` random faults come every few seconds while questions come in; see `bench.storm`.
+"""
+
+import argparse
+import asyncio
+import fnmatch
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bench.measure import machine, server
+from bench.storm import soak
+from colony.link import Link
+from colony.testing.nursery import Nursery
+from tests.faults.rows import Row, rows
+from tests.faults.tree import Sums
+from tests.faults.trial import CLAIM_IDLE_S, Ground, run
+
+HEAD = (
+    "| fault | point | trials | accepted | ended | lost | duplicated | stalled "
+    "| repeated handles | median s | worst s |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass
+class Tally:
+    """What came of the trials of one row. `missed` are those whose fault never happened."""
+
+    row: Row
+    trials: int = 0
+    missed: int = 0
+    sums: Sums = field(default_factory=Sums)
+    recoveries: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether something was tried, and nothing went wrong."""
+        return self.sums.clean and bool(self.recoveries)
+
+    def told(self) -> dict[str, object]:
+        """The row as a JSON object."""
+        place, sums = self.row.place, self.sums
+        return {
+            "fault": self.row.action,
+            "point": f"{place.role} {place.point}",
+            "trials": self.trials - self.missed,
+            "accepted": sums.accepted,
+            "ended": sums.ended,
+            "lost": sums.lost,
+            "duplicated": sums.doubled,
+            "stalled": sums.stalled,
+            "repeated_handles": sums.repeats,
+            "median_s": round(statistics.median(self.recoveries), 2) if self.recoveries else None,
+            "worst_s": round(max(self.recoveries), 2) if self.recoveries else None,
+            "missed": self.missed,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def line(self) -> str:
+        """The row as a line of the table."""
+        told = self.told()
+        del told["missed"], told["seconds"]
+        return "| " + " | ".join(str(value) for value in told.values()) + " |"
+
+
+async def tally(ground: Ground, row: Row, *, trials: int, side_by_side: int) -> Tally:
+    """So many trials of a row, so many at once; what goes wrong is told at once."""
+    found, slots, started = Tally(row), asyncio.Semaphore(side_by_side), time.monotonic()
+
+    async def one(seed: int) -> None:
+        async with slots:
+            result = await run(ground, row, seed)
+        found.trials += 1
+        found.missed += result.missed
+        if result.missed:
+            return
+        found.sums.add(result.sums)
+        found.recoveries.append(result.recovery_s)
+        if not result.clean:
+            print(row.name, f"seed {seed}", *result.sums.notes, sep="\n", file=sys.stderr)
+
+    await asyncio.gather(*(one(seed) for seed in range(trials)))
+    found.seconds = time.monotonic() - started
+    return found
+
+
+async def table(
+    chosen: Sequence[Row], *, trials: int, side_by_side: int, as_json: bool
+) -> Iterable[Tally]:
+    """Print every row as it is known; all of them in the end."""
+    tallies: list[Tally] = []
+    # Long-lived: a trial is a colony of its own on one server, its processes forks of one.
+    with server() as redis, Nursery() as nursery:
+        link = Link(redis.url)
+        ground = Ground(redis.url, link, nursery)
+        for row in chosen:
+            found = await tally(ground, row, trials=trials, side_by_side=side_by_side)
+            tallies.append(found)
+            print(json.dumps(found.told()) if as_json else found.line(), flush=True)
+        await link.close()
+    return tallies
+
+
+def main() -> None:
+    """Try, print, judge."""
+    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
+    parser.add_argument("--trials", type=int, default=200, metavar="N", help="trials of each row")
+    parser.add_argument("--rows", default="*", metavar="GLOB", help="ROLE/POINT/FAULT")
+    parser.add_argument("--side-by-side", type=int, default=8, metavar="N", help="trials at once")
+    parser.add_argument("--json", action="store_true", help="a JSON object for each row")
+    parser.add_argument("--soak", action="store_true", help="random faults under load instead")
+    parser.add_argument("--minutes", type=float, default=20, metavar="N", help="of the soak")
+    parser.add_argument("--rate", type=float, default=100, metavar="N", help="rounds per second")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the soak's faults")
+    given = parser.parse_args()
+    if given.soak:
+        sys.exit(asyncio.run(soak(minutes=given.minutes, rate=given.rate, seed=given.seed)))
+    chosen = [row for row in rows() if fnmatch.fnmatch(row.name, given.rows)]
+    if not chosen:
+        sys.exit(f"no row is called {given.rows}")
+    if not given.json:
+        print(f"# {machine()}; claim idle {CLAIM_IDLE_S} s, {given.side_by_side} side by side\n")
+        print(HEAD, flush=True)
+    tallies = asyncio.run(
+        table(chosen, trials=given.trials, side_by_side=given.side_by_side, as_json=given.json)
+    )
+    bad = [found.row.name for found in tallies if not found.clean]
+    if bad:
+        sys.exit(f"not clean: {', '.join(bad)}")
+
+
+if __name__ == "__main__":
+    main()
