@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from colony.envelope import new_id
 from colony.streams import Delivery
@@ -14,10 +14,11 @@ from colony.streams import Delivery
 class Held:
     """A delivery in hand: the token of its attempt, and the task that handles it once one does.
 
-    One token however often the server has to be asked: only handles count as attempts.
+    One token however often the server has to be asked: only handles count as attempts. It names the
+    server the attempt began under.
     """
 
-    attempt: str = field(default_factory=new_id)
+    attempt: str
     task: asyncio.Task[None] | None = None
 
 
@@ -64,7 +65,7 @@ class Hand:
 
     def take(self, delivery: Delivery) -> None:
         """Hold a delivery, aside for now."""
-        self._held[delivery] = Held()
+        self._held[delivery] = Held(f"{delivery.server}/{new_id()}")
         self._load[delivery.source] += 1
         self._aside.append(delivery)
 

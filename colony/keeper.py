@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from colony import faults
 from colony.audit import AUDIT_S, Audit
 from colony.body import Body
-from colony.codec import decode_head, encode_body
+from colony.codec import decode_head, encode_body, encode_head
 from colony.envelope import Head, Headers, derived_id
 from colony.errors import ColonyError, EnvelopeError, ServerUnavailable, TraceNotFound
 from colony.inbox import START, make_groups, reclaim
@@ -22,7 +22,6 @@ from colony.keys import GROUP
 from colony.link import Link
 from colony.log import Outage, get_logger
 from colony.lua.registry import bind
-from colony.planning import plan
 from colony.publication import Publication
 from colony.repairs import CONSUMERS_S, ORPHANS_S, Repairs
 from colony.retention import SWEEP_S, Retention
@@ -115,26 +114,17 @@ class Keeper:
         if revival > topology.settings.quiet_revivals or not topology.edges_from(QUIET):
             return False
         head = _quiet_head(trace, revival, topology.settings.message_default_ttl)
-        routing = route(head, topology)
-        if not routing.arrivals:
+        # Routed only to see whether an edge takes it: what comes of it is the router's to write.
+        if not route(head, topology).arrivals:
             return False
-        body = encode_body(Body(messages=()))
-        made = plan(routing, body, self.keys, topology.settings)
-        if not made.published:
-            return False
-        parts: list[str | bytes | int] = []
-        for outgoing in made.published:
-            parts += [outgoing.head, outgoing.body]
         await self.link.run(
             bind(
                 "revive",
                 trace=self.keys.trace(trace.id),
-                log=self.keys.log(trace.id),
-                streams=[outgoing.stream for outgoing in made.published],
+                stream=self.keys.router(),
                 revival=revival,
-                outputs=len(made.published),
-                records=len(made.records),
-                parts=[*parts, *made.records],
+                head=encode_head(head),
+                body=encode_body(Body(messages=())),
             )
         )
         return True

@@ -227,7 +227,9 @@ class Traces:
     async def attempt(self, trace_id: str, envelope_id: str, *, token: str, server: str) -> int:
         """Count that a redelivered envelope is about to be handled; raises Fenced if it must not.
 
-        `token` is made once per handle: repeating the call with it counts nothing more.
+        `token` is made once per handle: repeating the call with it counts nothing more. It begins
+        with the server and a slash: a handle that was broken off by a change of server counts no
+        longer.
         """
         call = bind(
             "attempt",

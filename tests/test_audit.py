@@ -238,7 +238,7 @@ async def test_the_quiet_lane_is_told_of_the_loss_and_keeps_the_context(colony: 
     trace = await colony.finish(trace_id)
 
     assert (trace.state, trace.live, trace.revivals) == ("open", 1, 1)
-    head = (await colony.take(B)).head
+    head = (await colony.take(ROUTER)).head
     assert head.context == {"k": 1}
     assert head.hop == {"route": "quiet", "entry": "/a", "outputs": 0, "error_code": LOST}
 
@@ -250,7 +250,7 @@ async def test_without_any_hop_the_lane_has_no_context(colony: Colony) -> None:
     await colony.look()
 
     assert (await colony.finish(born.trace_id)).state == "open"
-    assert (await colony.take(B)).head.context == {}
+    assert (await colony.take(ROUTER)).head.context == {}
 
 
 async def test_the_loss_of_a_broken_entry_is_corrected_once_it_is_buried(colony: Colony) -> None:
@@ -608,7 +608,7 @@ async def test_every_script_that_changes_what_is_under_way_is_a_step(colony: Col
     await colony.look()
     assert await steps(born.trace_id) == 5
     await colony.traces.end(born.trace_id, "cancelled", "why")
-    assert await colony.move(await colony.take(A)) == "fenced"
+    assert await colony.move(await colony.take(ROUTER)) == "fenced"
     assert await steps(born.trace_id) == 6
 
 

@@ -77,7 +77,7 @@ async def test_finish_runs_and_attends_until_nothing_moves(redis_url: str) -> No
 
         trace = await harness.trace(trace_id)
         assert (trace.state, trace.revivals, trace.outputs) == ("ended", 3, 4)
-        assert taken == 2 + 3
+        assert taken == 2 + 2 * 3
 
 
 async def test_a_schedule_is_the_same_for_the_same_seed(redis_url: str) -> None:

@@ -21,6 +21,7 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import Call
 from colony.publication import Publication
+from colony.router import RouterDesk
 from colony.streams import Delivery, Step, Streams
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import (
@@ -76,8 +77,18 @@ class Colony:
         await self.keeper.attend(trace_id)
         return await self.traces.get(trace_id)
 
+    async def arrived(self) -> Delivery:
+        """What the router makes of the envelope of a revival, at its cell."""
+        await self.route()
+        return await self.take(KEYS.cell("/sink"))
+
+    async def route(self) -> None:
+        desk = RouterDesk(KEYS, self.publication)
+        await self.streams.commit([await desk.decide(await self.take(KEYS.router()))])
+
     async def waiting(self) -> int:
-        return int(await self.link.command("XLEN", KEYS.cell("/sink")))
+        streams = (KEYS.router(), KEYS.cell("/sink"))
+        return sum([int(await self.link.command("XLEN", stream)) for stream in streams])
 
 
 @pytest.fixture
@@ -136,7 +147,7 @@ async def test_the_quiet_lane_revives_a_trace_with_what_is_known_of_it(colony: C
     trace = await colony.attend(await colony.quiet(dead=True))
 
     assert (trace.state, trace.live, trace.revivals) == ("open", 1, 1)
-    head = (await colony.take(KEYS.cell("/sink"))).head
+    head = (await colony.arrived()).head
     assert head.parent_message_id is None
     assert (head.trace_id, head.reply_to, head.ttl) == (trace.id, None, 29)
     assert head.context == {"k": 1}
@@ -158,7 +169,7 @@ async def test_without_a_dead_letter_the_lane_tells_of_none_and_keeps_the_last_c
     await colony.apply(LANE)
     await colony.attend(await colony.quiet())
 
-    head = (await colony.take(KEYS.cell("/sink"))).head
+    head = (await colony.arrived()).head
 
     assert head.hop == {"route": "quiet", "entry": "/sink", "outputs": 0}
     assert head.context == {"k": 1}
@@ -169,11 +180,23 @@ async def test_the_envelope_of_a_revival_has_an_id_of_its_number(colony: Colony)
     await colony.apply(EdgeSpec(source=QUIET, target="/sink"))
     trace_id = await colony.quiet()
     await colony.attend(trace_id)
+    await colony.route()
 
     (hop,) = await colony.traces.log(trace_id)
 
     (edge,) = colony.publication.current.edges_from(QUIET)
     assert hop.head.id == derived_id(derived_id(trace_id, "quiet", 1), edge.digest)
+
+
+async def test_what_dies_on_the_way_down_the_lane_is_a_dead_letter(colony: Colony) -> None:
+    await colony.apply(LANE, EdgeSpec(source=QUIET, target="/nowhere"))
+    await colony.attend(await colony.quiet())
+    await colony.route()
+
+    (letter,) = await DeadLetters(colony.link, KEYS).list()
+
+    assert (letter.code, letter.facts["original_target"]) == ("unresolved_path", "/nowhere")
+    assert await colony.waiting() == 1
 
 
 async def test_a_trace_that_the_lane_does_not_match_ends_without_a_line(
@@ -195,7 +218,7 @@ async def test_a_trace_is_revived_so_often_and_then_ends(colony: Colony, most: i
     trace = await colony.attend(await colony.quiet(dead=True))
     for revival in range(1, most + 1):
         assert (trace.state, trace.revivals) == ("open", revival)
-        await colony.settle(await colony.take(KEYS.cell("/sink")))
+        await colony.settle(await colony.arrived())
         trace = await colony.attend(trace.id)
 
     assert (trace.state, trace.cause, trace.revivals) == ("ended", "failed", most)

@@ -437,12 +437,10 @@ async def late_revival(colony: Colony, late: Delivery) -> None:
     call = bind(
         "revive",
         trace=KEYS.trace(late.head.trace_id),
-        log=KEYS.log(late.head.trace_id),
-        streams=[KEYS.cell("/memory")],
+        stream=KEYS.router(),
         revival=1,
-        outputs=1,
-        records=1,
-        parts=["head", "body", "record"],
+        head="head",
+        body="body",
     )
     assert await colony.link.run(call) == [b"stale"]
 

@@ -492,12 +492,10 @@ async def _revive(link: Link) -> Call:
     return bind(
         "revive",
         trace=await _trace(link, state="quiet", live=0),
-        log=KEYS.log("t"),
-        streams=[KEYS.cell("/a")],
+        stream=KEYS.router(),
         revival=1,
-        outputs=1,
-        records=1,
-        parts=["head", "body", "record"],
+        head="head",
+        body="body",
     )
 
 

@@ -204,6 +204,21 @@ async def test_attempts_count_handles_and_not_repeats_of_the_call(
         await traces.attempt(birth.trace_id, "envelope", token="e", server="another")
 
 
+async def test_a_handle_that_a_change_of_server_broke_off_is_no_attempt(
+    link: Link, traces: Traces
+) -> None:
+    birth = await traces.birth("/a", HELLO, ttl=7)
+    server = await link.open()
+    tokens = ("old/1", "new/1", "new/2", "newer/1", "newest/1", "newest/2")
+
+    counted = [
+        await traces.attempt(birth.trace_id, "envelope", token=token, server=server)
+        for token in tokens
+    ]
+
+    assert counted == [1, 1, 2, 2, 2, 3]
+
+
 async def test_the_log_is_read_page_by_page(link: Link, traces: Traces) -> None:
     record = b"\x93\x84\xa2id\xa1x\xa8trace_id\xa1x\xa6target\xa2/a\xa3ttl\x01\xc0\xc0"
     for _ in range(1001):

@@ -6,7 +6,7 @@
 --   2   attempts  handles begun and their tokens, by envelope
 -- ARGV
 --   1   envelope  id of the envelope
---   2   token     made once for each handle
+--   2   token     made once for each handle: the server it began under, a slash, an id
 -- RETURNS
 --   begun <n>     for the n-th time since it was first redelivered
 --   fenced        the trace takes no more work, or is gone; nothing is written
@@ -28,7 +28,9 @@ end
 local count, last = string.match(redis.call('HGET', attempts, envelope) or '', '^(%d+) (.*)$')
 local begun = tonumber(count or '0')
 if last ~= token then
-  begun = begun + 1
+  -- What began under a server that is gone was broken off with it: the envelope is not to blame.
+  local under, now = string.match(last or '', '^([^/]+)/'), string.match(token, '^([^/]+)/')
+  if not under or under == now then begun = begun + 1 end
   redis.call('HSET', attempts, envelope, begun .. ' ' .. token)
 end
 return { 'begun', begun }
