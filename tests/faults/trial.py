@@ -209,14 +209,14 @@ class _Trial:
         told = False
         for _ in range(BATCHES):
             await self._send(self.row.place.kinds)
-            sent, deadline = len(self.asked), time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + PATIENCE_S
             while not victim.events("fault"):
                 if self.row.place.after == "a term" and not told:
                     told = await self._tell_to_end(victim)
                 if not victim.running or time.monotonic() > deadline:
                     return bool(victim.events("fault"))
                 # What takes its time to pass by here may do so after everything has ended.
-                if await self._ended(sent) and self.row.place.point in _SOON:
+                if self.row.place.point in _SOON and await self._at_rest():
                     break
                 await asyncio.sleep(POLL_S)
             else:
@@ -295,15 +295,16 @@ class _Trial:
         }
 
 
-# Points that questions pass before they end, if they pass them at all.
+# Points that questions pass before all is at rest, if they pass them at all.
 _SOON: Final = frozenset(
     f"{when}_{script}"
     for when in ("before", "after")
     for script in (
         *("commit", "settle", "record", "update_state", "keep_blob", "birth"),
         *("store_insert", "store_update", "store_upsert", "store_select", "store_delete"),
+        *("revive", "end_quiet", "end_trace", "retire", "dismiss"),
     )
-) | {"after_read", "after_handle"}
+) | {"after_read", "after_handle", "after_quiet_read"}
 
 
 class _Client:
