@@ -26,15 +26,19 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
+# Takes a night. On a machine with network namespaces, as root, there is also bench.hosts.
 soak: $(INSTALLED)
 	$(BIN)/python -m bench.budget
-	$(BIN)/python -m bench.soak --tree rounds-classic
-	$(BIN)/python -m bench.soak --tree rounds-settle
+	$(BIN)/python -m bench.race --tree rounds-classic
+	$(BIN)/python -m bench.race --tree rounds-settle
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.failover
 	COLONY_SCHEDULES=1000 $(BIN)/python -m pytest --timeout 7200 tests/colonies/test_joins.py
 	$(BIN)/python -m tests.simulator --seeds 5000
 	$(BIN)/python -m tests.simulator --seeds 200 --mutations
+	$(BIN)/python -m bench.storm --minutes 20
+	$(BIN)/python -m bench.faults --rows '*/crash'
+	$(BIN)/python -m bench.faults --trials 20
 
 # Needs uv. The lock names versions and hashes, never an index or a path of the machine it was made on.
 lock:

@@ -2,8 +2,7 @@
 recover.
 
 `python -m bench.faults [--trials N] [--rows GLOB] [--side-by-side N] [--json]` prints a table, each
-row when it is known, and ends with an error where a message was lost, doubled or stalled. With
-`--soak` random faults come every few seconds while questions come in; see `bench.storm`.
+row when it is known, and ends with an error where a message was lost, doubled or stalled.
 """
 
 import argparse
@@ -17,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bench.measure import machine, server
-from bench.storm import soak
 from colony.link import Link
 from colony.testing.nursery import Nursery
 from tests.faults.rows import Row, rows
@@ -117,13 +115,7 @@ def main() -> None:
     parser.add_argument("--rows", default="*", metavar="GLOB", help="ROLE/POINT/FAULT")
     parser.add_argument("--side-by-side", type=int, default=8, metavar="N", help="trials at once")
     parser.add_argument("--json", action="store_true", help="a JSON object for each row")
-    parser.add_argument("--soak", action="store_true", help="random faults under load instead")
-    parser.add_argument("--minutes", type=float, default=20, metavar="N", help="of the soak")
-    parser.add_argument("--rate", type=float, default=100, metavar="N", help="rounds per second")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the soak's faults")
     given = parser.parse_args()
-    if given.soak:
-        sys.exit(asyncio.run(soak(minutes=given.minutes, rate=given.rate, seed=given.seed)))
     chosen = [row for row in rows() if fnmatch.fnmatch(row.name, given.rows)]
     if not chosen:
         sys.exit(f"no row is called {given.rows}")

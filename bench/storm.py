@@ -1,9 +1,12 @@
 """A storm: random faults every few seconds while questions come in, and what became of each.
 
-Processes are killed, frozen and told to end, connections are cut, scripts forgotten, the server
-stands still. Every question is judged when it ends; what ended is gone after its retention.
+`python -m bench.storm [--minutes N] [--rate N] [--seed N]` prints the sums, and ends with an error
+where a question was lost, doubled or stalled. Processes are killed, frozen and told to end,
+connections are cut, scripts forgotten, the server stands still. Every question is judged when it
+ends; what ended is gone after its retention.
 """
 
+import argparse
 import asyncio
 import json
 import random
@@ -231,7 +234,7 @@ class Storm:
                   file=sys.stderr, flush=True)  # fmt: skip
 
 
-async def soak(*, minutes: float, rate: float, seed: int) -> int:
+async def rage(*, minutes: float, rate: float, seed: int) -> int:
     """Run a storm and print what became of everything; 1 where something was not as it must be."""
     environment = {"COLONY_CLAIM_IDLE_S": str(CLAIM_IDLE_S), "COLONY_LOG_LEVEL": "warning",
                    "FAULTS_JOURNAL": JOURNAL, "COLONY_DRAIN_S": "10"}  # fmt: skip
@@ -305,3 +308,17 @@ def _tell(
     print("| figure | value |\n|---|---|")
     for name, value in figures:
         print(f"| {name} | {value} |")
+
+
+def main() -> None:
+    """Rage, print, judge."""
+    parser = argparse.ArgumentParser(prog="python -m bench.storm", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20, metavar="N")
+    parser.add_argument("--rate", type=float, default=100, metavar="N", help="rounds per second")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the faults")
+    given = parser.parse_args()
+    sys.exit(asyncio.run(rage(minutes=given.minutes, rate=given.rate, seed=given.seed)))
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,6 @@ from colony.log import get_logger
 from colony.lua.registry import bind
 from colony.publication import Publication
 from colony.records import HopRecord, read_record
-from colony.repairs import cell_streams
 
 AUDIT_S: Final = 1.0
 # A search costs a walk through the whole backlog: all keepers together begin one so often.
@@ -185,7 +184,7 @@ class Audit:
         """How many envelopes of each trace lie in the streams."""
         found: Counter[str] = Counter()
         # Cells that are published from here on get envelopes by steps that are noticed.
-        cells = await cell_streams(self.link, self.keys, self.publication)
+        cells = await self.publication.cell_streams()
         for source in (self.keys.router(), *cells):
             async for head in self._heads(source, server):
                 trace_id = trace_of(head)

@@ -49,7 +49,7 @@ class Config(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     drain_s: Annotated[float, Field(gt=0)] = 25.0
-    claim_idle_s: Annotated[float, Field(ge=0.1)] = 60.0
+    claim_idle_s: Annotated[float, Field(ge=0.1, le=3_600)] = 60.0
 
     @classmethod
     def load(cls, flags: Mapping[str, object], *, file: Path | None = None) -> "Config":

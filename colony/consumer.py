@@ -8,18 +8,18 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from redis.exceptions import ResponseError
 
 from colony import faults
+from colony.counts import Counts
 from colony.desk import Desk, bury, settle
 from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
 from colony.hand import Hand
 from colony.inbox import Inbox, Read
 from colony.log import Outage, get_logger
-from colony.repairs import Counts
+from colony.pace import Pace
 from colony.slots import Slots
 from colony.streams import MAX_BATCH, Broken, Delivery, Outcome, Step, Streams, next_batch
 from colony.traces import Traces
@@ -30,36 +30,6 @@ MAX_BACKOFF_S: Final = 5.0
 CANCEL_S: Final = 1.0
 
 log = get_logger("colony.consumer")
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The times of a consumer in milliseconds.
-
-    A connection whose server owes an answer for `silence_ms` counts as lost.
-    """
-
-    claim_idle_ms: int = 60_000
-    renew_ms: int = 20_000
-    reclaim_ms: int = 2_000
-    drain_ms: int = 25_000
-    block_ms: int = 1_000
-    silence_ms: int = 30_000
-
-    @classmethod
-    def of(cls, *, claim_idle_s: float, drain_s: float) -> Self:
-        """The pace at which what nobody renewed for `claim_idle_s` is taken from its holder."""
-        claim_idle_ms = round(claim_idle_s * 1000)
-        return cls(
-            claim_idle_ms=claim_idle_ms,
-            renew_ms=claim_idle_ms // 3,
-            # However long a claim is, what was handed back waits for nothing but this look.
-            reclaim_ms=min(2_000, claim_idle_ms // 4),
-            drain_ms=round(drain_s * 1000),
-            # A connection that died unnoticed has to be given up while there is time to renew over
-            # another; but a server that is slow, or a read that waits, is no dead connection.
-            silence_ms=min(30_000, max(5_000, claim_idle_ms // 2)),
-        )
 
 
 class Consumer:
@@ -115,8 +85,10 @@ class Consumer:
         self._hand.wake()
 
     def changed(self) -> None:
-        """What the process tells of itself is another thing now: tell it without delay."""
+        """What the process serves is another thing now: tell it, and take up what is left there."""
+        self._behind = True
         self._changed.set()
+        self._hand.wake()
 
     # Reading
 
@@ -306,7 +278,7 @@ class Consumer:
     async def _renew(self) -> None:
         asked = _now()
         if not await self.slots.lease(self.desk.about()):
-            lost = len(self._hand.kept)
+            lost = self._hand.handling
             self._give_up(self._hand, "the slot had another holder")
             self.inbox.consumer = self.slots.consumer
             await self._count_lost(lost)
@@ -321,12 +293,19 @@ class Consumer:
             for delivery in deliveries:
                 # It may have been committed while the answer was under way.
                 if delivery.entry not in held and delivery in self._hand:
-                    # Its handler may still run to its end: that comes too late to be published.
-                    log.warning("claim_lost", source=source, trace=delivery.head.trace_id)
-                    self._hand.drop(delivery)
-                    lost += 1
+                    lost += self._lose(delivery)
         self._renewed = asked
         await self._count_lost(lost)
+
+    def _lose(self, delivery: Delivery) -> bool:
+        """Let go of what somebody else has by now; whether it was being handled here."""
+        handled = self._hand.handles(delivery)
+        if handled:
+            # Its handler may still run to its end: that comes too late to be published.
+            head = delivery.head
+            log.warning("claim_lost", source=delivery.source, trace=head.trace_id, message=head.id)
+        self._hand.drop(delivery)
+        return handled
 
     async def _count_lost(self, claims: int) -> None:
         if claims:
@@ -351,6 +330,10 @@ class Consumer:
             if left <= 0:
                 break
             await self._hand.ease(left)
+        if self._overslept():
+            # Another process may bear this name by now: what it holds is not to be handed back.
+            with suppress(ServerUnavailable, ServerChanged):
+                await self._renew()
         held = {delivery: self._hand.attempt(delivery) for delivery in self._hand}
         tasks = [task for delivery in held if (task := self._hand.drop(delivery))]
         if tasks:

@@ -22,13 +22,18 @@ from colony.topology.model import DEFAULTS
 
 # A letter may be as large as a body.
 PAGE: Final = 100
+# What stands in a letter for an envelope that is gone.
+EMPTY: Final = pack(None)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A dead letter as it lies on its stream. `died_at` is in milliseconds since the epoch."""
+    """A dead letter as it lies on its stream. `died_at` is in milliseconds since the epoch.
+
+    `replayed_into` is the trace it was replayed into, where it was and that was asked for.
+    """
 
     id: str
     code: str
@@ -38,11 +43,22 @@ class Buried:
     head: Head | None
     head_bytes: bytes
     body_bytes: bytes
+    replayed_into: str | None = None
 
     @property
     def cell(self) -> str:
         """Where it died."""
         return str(self.facts.get("resolved_target") or "")
+
+    @property
+    def sender(self) -> str:
+        """Who sent it; empty where that is not known."""
+        return str(self.facts.get("sender_path") or "")
+
+    @property
+    def hollow(self) -> bool:
+        """Whether there is no envelope in it, not even one that cannot be read."""
+        return {self.head_bytes, self.body_bytes} <= {b"", EMPTY}
 
     def to_json(self) -> dict[str, JsonValue]:
         """The letter as an operator reads it: the whole envelope, who, where, why and when."""
@@ -55,10 +71,15 @@ class Buried:
             "created_at": self.head.created_at if self.head else None,
             "parent_message_id": self.head.parent_message_id if self.head else None,
             **self.facts,
+            # Nobody knows how often what was lost had been delivered.
+            **({"attempts": None} if self.hollow else {}),
+            "replayed_into": self.replayed_into,
             "message": self._message(),
         }
 
     def _message(self) -> JsonValue:
+        if self.hollow:
+            return None
         if self.head is None:
             return {"head": self.head_bytes.hex(), "body": self.body_bytes.hex()}
         head: dict[str, JsonValue] = self.head.model_dump(mode="json")
@@ -114,11 +135,11 @@ class DeadLetters:
 
     async def list(self, which: Which = ALL, *, limit: int = 100) -> list[Buried]:
         """Letters, oldest first; raises DeadLetterNotFound where an id in `which` is none."""
-        return await _first(self._pages(which, "XRANGE"), limit)
+        return await self._told(await _first(self._pages(which, "XRANGE"), limit))
 
     async def newest(self, which: Which = ALL, *, limit: int = 100) -> builtins.list[Buried]:
         """Letters, newest first; raises DeadLetterNotFound where an id in `which` is none."""
-        return await _first(self._pages(which, "XREVRANGE"), limit)
+        return await self._told(await _first(self._pages(which, "XREVRANGE"), limit))
 
     async def pages(self, which: Which = ALL) -> AsyncGenerator[builtins.list[Buried], None]:
         """Letters, oldest first, some at a time, without those that die from now on.
@@ -131,12 +152,13 @@ class DeadLetters:
                 async for page in pages:
                     yield page
 
-    async def replayed(self, letter_ids: Sequence[str]) -> set[str]:
-        """Those of these letters that were replayed before."""
+    async def replays(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        """The trace that each of these letters was replayed into, of those that were."""
         found = await asyncio.gather(
-            *(self.link.command("EXISTS", self.keys.replay(letter_id)) for letter_id in letter_ids)
+            *(self.link.command("GET", self.keys.replay(letter_id)) for letter_id in letter_ids)
         )
-        return {letter_id for letter_id, known in zip(letter_ids, found, strict=True) if known}
+        known = zip(letter_ids, found, strict=True)
+        return {letter_id: trace_id.decode() for letter_id, trace_id in known if trace_id}
 
     async def get(self, letter_id: str) -> Buried:
         """The letter; raises DeadLetterNotFound where there is none."""
@@ -145,7 +167,8 @@ class DeadLetters:
         page = await self.link.command("XRANGE", self.keys.dead(), letter_id, letter_id)
         if not page:
             raise DeadLetterNotFound(letter_id=letter_id)
-        return _read(*page[0])
+        (letter,) = await self._told([_read(*page[0])])
+        return letter
 
     async def drop(self, letter_id: str) -> Buried:
         """Forget a letter and return what it was; raises DeadLetterNotFound where there is none."""
@@ -215,6 +238,11 @@ class DeadLetters:
             return letter.head, letter.body_bytes
         return letter.head, await Blobs(self.link, self.keys).get(blob_id)
 
+    async def _told(self, letters: Sequence[Buried]) -> builtins.list[Buried]:
+        """The letters, each with the trace it was replayed into."""
+        known = await self.replays([letter.id for letter in letters])
+        return [replace(letter, replayed_into=known.get(letter.id)) for letter in letters]
+
     async def _pages(
         self, which: Which, command: str
     ) -> AsyncGenerator[builtins.list[Buried], None]:
@@ -264,19 +292,29 @@ def _below(path: JsonValue, prefix: str | None) -> bool:
 
 
 def _read(entry: bytes, fields: list[bytes]) -> Buried:
+    # What a stranger wrote there is listed like a letter, so that it can be seen and dropped.
     values: dict[bytes, Any] = dict(zip(fields[::2], fields[1::2], strict=True))
+    head_bytes = values.get(b"head", b"")
     try:
-        head = decode_head(values[b"head"])
+        head = decode_head(head_bytes)
     except EnvelopeError:
         head = None
     letter_id = entry.decode()
     return Buried(
         id=letter_id,
-        code=values[b"code"].decode(),
-        trace_id=values[b"trace"].decode(),
+        code=values.get(b"code", EnvelopeError.code.encode()).decode(errors="replace"),
+        trace_id=values.get(b"trace", b"").decode(errors="replace"),
         died_at=int(letter_id.partition("-")[0]),
-        facts=unpack(values[b"facts"]),
+        facts=_facts(values.get(b"facts", b"")),
         head=head,
-        head_bytes=values[b"head"],
-        body_bytes=values[b"body"],
+        head_bytes=head_bytes,
+        body_bytes=values.get(b"body", b""),
     )
+
+
+def _facts(data: bytes) -> dict[str, JsonValue]:
+    try:
+        facts = unpack(data)
+    except EnvelopeError as error:
+        return {"detail": f"no letter of colony: {error}"}
+    return facts if isinstance(facts, dict) else {"detail": "no letter of colony"}

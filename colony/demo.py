@@ -12,10 +12,10 @@ from pydantic import JsonValue
 
 from colony.access import Access
 from colony.body import Body, Entry
-from colony.consumer import Pace
 from colony.embedded import EmbeddedServer
 from colony.errors import ConfigError
 from colony.keys import Keys
+from colony.pace import Pace
 from colony.records import HopRecord
 from colony.redaction import without_login
 from colony.roles import Router, Worker
@@ -101,7 +101,12 @@ def demonstrate(question: str, environment: Mapping[str, str]) -> Answered:
     spec = load(root, environment=environment).publishable()
     with _folder() as data:
         with EmbeddedServer.start(Path(data)) as server:
-            return asyncio.run(_ask(server.url, spec, root, question, environment))
+            asking = _ask(server.url, spec, root, question, environment)
+            try:
+                return asyncio.run(asking)
+            finally:
+                # An interrupt may come before it has begun, which is nothing to warn of.
+                asking.close()
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:

@@ -37,6 +37,7 @@
     │   ├── ConstraintViolation constraint_violation
     │   └── ReceiptConflict     receipt_conflict
     ├── TraceNotFound           trace_not_found
+    ├── RecordBroken            record_broken
     ├── GuardReused             idempotency_key_reused
     ├── Backlogged              backlogged
     ├── DeadLetterNotFound      dead_letter_not_found
@@ -46,6 +47,7 @@
     ├── ServerUnfit             server_unfit
     ├── ServerMissing           server_missing
     ├── ServerUnavailable       server_unavailable
+    │   └── ServerFull          server_full
     ├── ConfigError             config_invalid
     └── ScriptError             script_mismatch
 
@@ -325,6 +327,13 @@ class TraceNotFound(ColonyError):
     sentence = "no trace {trace_id}"
 
 
+class RecordBroken(ColonyError):
+    """The record of a trace that somebody else wrote to: it cannot be read."""
+
+    code = "record_broken"
+    sentence = "the record of trace {trace_id} cannot be read: {detail}"
+
+
 class GuardReused(ColonyError):
     """An idempotency key that came with another request before."""
 
@@ -390,6 +399,13 @@ class ServerUnavailable(ColonyError):
 
     code = "server_unavailable"
     sentence = "Redis is unavailable: {detail}"
+
+
+class ServerFull(ServerUnavailable):
+    """A server whose memory is spent: it takes nothing new until something goes."""
+
+    code = "server_full"
+    sentence = "Redis is full: {detail}"
 
 
 class ConfigError(ColonyError):

@@ -41,9 +41,18 @@ class Hand:
 
     @property
     def kept(self) -> list[Delivery]:
-        """Those that are handled, and the one that will be next; the others are anybody's."""
+        """Those that are handled, and the one that is handled alone next; others are anybody's.
+
+        None is next while anything else runs that may take long.
+        """
         handled = [delivery for delivery, held in self._held.items() if held.task is not None]
-        return [*handled, self._aside[0]] if self._aside else handled
+        alone = all(delivery.redelivered for delivery in handled)
+        return [*handled, self._aside[0]] if self._aside and alone else handled
+
+    def handles(self, delivery: Delivery) -> bool:
+        """Whether a delivery is in hand and not aside."""
+        held = self._held.get(delivery)
+        return held is not None and held.task is not None
 
     @property
     def any_aside(self) -> bool:

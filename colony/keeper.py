@@ -16,13 +16,19 @@ from colony.audit import AUDIT_S, Audit
 from colony.body import Body
 from colony.codec import decode_head, encode_body, encode_head
 from colony.envelope import Head, Headers, derived_id
-from colony.errors import ColonyError, EnvelopeError, ServerUnavailable, TraceNotFound
+from colony.errors import (
+    ColonyError,
+    EnvelopeError,
+    ServerUnavailable,
+    TopologyError,
+    TraceNotFound,
+)
 from colony.inbox import START, make_groups, reclaim
 from colony.keys import GROUP
 from colony.link import Link
 from colony.log import Outage, get_logger
 from colony.lua.registry import bind
-from colony.publication import Publication
+from colony.publication import POLL_S, Publication
 from colony.repairs import CONSUMERS_S, ORPHANS_S, Repairs
 from colony.retention import SWEEP_S, Retention
 from colony.routing import route
@@ -70,42 +76,68 @@ class Keeper:
         `reader` is used for blocking reads and for nothing else.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._for_ever(lambda: self._read(reader, consumer), pause_s=0))
-            pause_s = self._reclaim_idle_ms / 2000
-            group.create_task(self._for_ever(lambda: self._reclaim(consumer), pause_s=pause_s))
             group.create_task(self._for_ever(self._end_overdue, pause_s=OVERDUE_S))
-            group.create_task(self._for_ever(self.unhosted.look, pause_s=LOOK_S))
-            group.create_task(self._for_ever(self.retention.sweep, pause_s=SWEEP_S))
             orphans, consumers = self.repairs.adopt_orphans, self.repairs.forget_consumers
             group.create_task(self._for_ever(orphans, pause_s=ORPHANS_S))
             group.create_task(self._for_ever(consumers, pause_s=CONSUMERS_S))
-            group.create_task(self._for_ever(self.audit.look, pause_s=AUDIT_S))
+            # What the others do depends on the tree.
+            read = self._by_a_tree(lambda: self._read(reader, consumer))
+            group.create_task(self._for_ever(read, pause_s=0))
+            again = self._by_a_tree(lambda: self._reclaim(consumer))
+            group.create_task(self._for_ever(again, pause_s=self._reclaim_idle_ms / 2000))
+            unhosted, audit = self._by_a_tree(self.unhosted.look), self._by_a_tree(self.audit.look)
+            group.create_task(self._for_ever(unhosted, pause_s=LOOK_S))
+            group.create_task(self._for_ever(audit, pause_s=AUDIT_S))
+            group.create_task(self._for_ever(self.retention.sweep, pause_s=SWEEP_S))
 
     async def attend(self, trace_id: str) -> None:
-        """Do what a trace that was reported quiet needs: revive it, end it, or retire it."""
+        """Do what a trace that was reported quiet needs: revive it, end it, or retire it.
+
+        Raises TopologyError before a tree is known that says which of these.
+        """
         try:
             trace = await self.traces.get(trace_id)
         except TraceNotFound:
             return
         if trace.live > 0:
             return
+        if self.publication.current.version == 0:
+            raise TopologyError(detail=f"no tree is known that could take up trace {trace_id}")
         if not trace.ended and not await self._revive(trace):
             await self._end(trace)
         await self._retire(trace_id)
 
     async def end_overdue(self) -> list[str]:
         """End the traces whose deadline has passed by the server's clock; returns their ids."""
+        server = await self.link.open()
         seconds, micros = await self.link.command("TIME")
         now = int(seconds) * 1000 + int(micros) // 1000
-        due = await self.link.command(
-            "ZRANGE", self.keys.deadlines(), "-inf", now, "BYSCORE", "LIMIT", 0, BATCH
-        )
-        for trace_id in due:
-            try:
-                await self.traces.end(trace_id.decode(), "failed", "trace_timeout")
-            except TraceNotFound:
-                await self.link.command("ZREM", self.keys.deadlines(), trace_id)
-        return [trace_id.decode() for trace_id in due]
+        ended: list[str] = []
+        stayed = 0
+        while True:
+            due = await self.link.command(
+                "ZRANGE", self.keys.deadlines(), "-inf", now, "BYSCORE", "LIMIT", stayed, BATCH
+            )
+            names = [trace_id.decode(errors="replace") for trace_id in due]
+            done = await asyncio.gather(*(self._timed_out(name) for name in names))
+            if over := [entry for entry, well in zip(due, done, strict=True) if well]:
+                # An end takes it off the list, but for one that had ended before or is gone.
+                await self.link.command("ZREM", self.keys.deadlines(), *over, server=server)
+            ended += [name for name, well in zip(names, done, strict=True) if well]
+            stayed += len(due) - len(over)
+            if len(due) < BATCH:
+                return ended
+
+    async def _timed_out(self, trace_id: str) -> bool:
+        try:
+            await self.traces.end(trace_id, "failed", "trace_timeout")
+        except TraceNotFound:
+            return True
+        except ResponseError as error:
+            # Its record is none. It must not keep others waiting.
+            log.error("overdue_unended", trace=trace_id, detail=str(error))
+            return False
+        return True
 
     async def _revive(self, trace: Trace) -> bool:
         """Send an envelope down the quiet lane; False where no edge takes it or it was used up."""
@@ -123,6 +155,7 @@ class Keeper:
                 trace=self.keys.trace(trace.id),
                 stream=self.keys.router(),
                 revival=revival,
+                told=trace.dead,
                 head=encode_head(head),
                 body=encode_body(Body(messages=())),
             )
@@ -186,11 +219,25 @@ class Keeper:
             # Left pending, so that it is tried again; it must not keep others waiting.
             log.error("quiet_unattended", trace=trace_id, detail=str(error))
             return False
+        except Exception:  # Our own mistake must not keep others waiting either.
+            log.exception("quiet_unattended", trace=trace_id)
+            return False
         return True
 
     async def _end_overdue(self) -> None:
         for trace_id in await self.end_overdue():
             log.warning("trace_timeout", trace=trace_id)
+
+    def _by_a_tree(self, act: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        """`act`, but nothing as long as no tree was published that can be read here."""
+
+        async def once_known() -> None:
+            if self.publication.current.version == 0:
+                await asyncio.sleep(POLL_S)
+            else:
+                await act()
+
+        return once_known
 
     async def _for_ever(self, act: Callable[[], Awaitable[object]], *, pause_s: float) -> None:
         while True:
@@ -201,6 +248,9 @@ class Keeper:
                 await asyncio.sleep(RETRY_S)
             except (ColonyError, ResponseError) as error:
                 log.error("keeper_failed", detail=str(error))
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # Our own mistake: the router it is part of goes on.
+                log.exception("keeper_failed")
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(pause_s)
 
@@ -216,7 +266,8 @@ class Keeper:
 def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
     """The envelope of a revival: it tells where the trace began, what it has, and what died."""
     hop: Headers = {"route": "quiet", "entry": trace.entry, "outputs": trace.outputs}
-    if trace.dead:
+    # One that was told of before is no reason to go on, once there is an answer.
+    if trace.dead > trace.told or (trace.dead and not trace.outputs):
         # Of an envelope that was lost nothing else is known.
         told = {
             "error_code": trace.error_code,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from colony.errors import ConfigError
 
 GROUP = "colony"
+# What was idle so long is taken up by the next who looks, however long a claim is.
+LONG_IDLE_MS = 24 * 60 * 60 * 1000
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 

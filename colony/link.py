@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from colony import faults
-from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
+from colony.errors import ColonyError, ServerChanged, ServerFull, ServerUnavailable, ServerUnfit
 from colony.lua.registry import Argument, Call
 from colony.sentinel import Sentinels, names_sentinels
 
@@ -38,7 +38,7 @@ A_REPLICA = "it is a replica of another server"
 
 # Errors of the server's state, not of the command: the same command may be sent again.
 _PASSING = frozenset(
-    "OOM LOADING READONLY NOREPLICAS MISCONF MASTERDOWN BUSY CLUSTERDOWN TRYAGAIN".split()
+    "LOADING READONLY NOREPLICAS MISCONF MASTERDOWN BUSY CLUSTERDOWN TRYAGAIN".split()
 )
 
 
@@ -83,8 +83,8 @@ class Link:
     async def command(self, *parts: Argument, server: str | None = None) -> Any:
         """The answer of one command, strings as bytes.
 
-        Raises ServerUnavailable where the server cannot answer or forbids writes for now, and
-        redis-py's ResponseError where the command is wrong.
+        Raises ServerUnavailable where the server cannot answer or forbids writes for now (where
+        its memory is spent, ServerFull), and redis-py's ResponseError where the command is wrong.
         """
         await self.open()
         if server is not None and server != self.server:
@@ -259,6 +259,28 @@ async def check_server(link: Link) -> None:
         )
 
 
+async def server_problems(link: Link, absent: str) -> list[ColonyError]:
+    """What makes the server unfit, and why it takes nothing new for now, by its own word.
+
+    `absent` is a key that is not there, and is not made. Raises ServerUnavailable where the server
+    is away.
+    """
+    found: list[ColonyError] = []
+    try:
+        await check_server(link)
+    except ServerUnfit as error:
+        found.append(error)
+    # Who may not write cannot find out.
+    with suppress(ResponseError):
+        try:
+            await link.command("XADD", absent, "NOMKSTREAM", "*", "a", "b")
+        except ServerUnavailable as error:
+            if link.server is None:
+                raise
+            found.append(error)
+    return found
+
+
 def _follows_another(info: dict[str, str]) -> bool:
     return info.get("role", "master") != "master"
 
@@ -269,6 +291,8 @@ def _pack(parts: tuple[Argument, ...]) -> bytes:
 
 
 def _translate(error: RedisError) -> Exception:
+    if _word(error) == "OOM":
+        return ServerFull(detail=str(error).removeprefix("OOM ").rstrip("."))
     away = isinstance(error, (RedisConnectionError, RedisTimeoutError))
     return ServerUnavailable(detail=str(error)) if away or _word(error) in _PASSING else error
 

@@ -30,6 +30,7 @@ class Publication:
         self.keys = keys
         self.current = Topology.compile(TopologySpec())
         self._followers: list[Follower] = []
+        self._refreshing = asyncio.Lock()
 
     async def publish(self, spec: TopologySpec, *, expected: int | None = None) -> int:
         """Make `spec` the newest version and return its number.
@@ -63,18 +64,20 @@ class Publication:
 
         Raises TopologyError where this process cannot read it, and keeps the one it has.
         """
-        if await self._version() == self.current.version:
-            return False
-        version, document = await self.link.command(
-            "HMGET", self.keys.topology(), "version", "document"
-        )
-        if version is None:
-            return False
-        topology = _compile(document, int(version))
-        for follower in self._followers:
-            await follower(topology)
-        self.current = topology
-        return True
+        # Two at once could take up the older one last.
+        async with self._refreshing:
+            if await self._version() == self.current.version:
+                return False
+            version, document = await self.link.command(
+                "HMGET", self.keys.topology(), "version", "document"
+            )
+            if version is None:
+                return False
+            topology = _compile(document, int(version))
+            for follower in self._followers:
+                await follower(topology)
+            self.current = topology
+            return True
 
     def follow(self, follower: Follower) -> None:
         """Call `follower` with each new version before it is routed by."""
@@ -95,6 +98,12 @@ class Publication:
                     told = str(error)
                     log.error("topology_unreadable", serving=self.current.version, detail=told)
             await asyncio.sleep(POLL_S)
+
+    async def cell_streams(self) -> list[str]:
+        """The stream of every cell that was ever published, of those that are gone as well."""
+        known = await self.link.command("SMEMBERS", self.keys.cells())
+        paths = {path.decode() for path in known} | self.current.cells.keys()
+        return [self.keys.cell(path) for path in sorted(paths)]
 
     async def _version(self) -> int:
         return int(await self.link.command("HGET", self.keys.topology(), "version") or 0)

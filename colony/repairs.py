@@ -4,25 +4,13 @@ An entry that was delivered and that nobody holds is an orphan; a name that no p
 holds nothing is forgotten. Any number may look: a script finds out and repairs in one step.
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final
 
-from colony.keys import GROUP, Keys
+from colony.keys import GROUP, LONG_IDLE_MS, Keys
 from colony.link import Link
 from colony.log import get_logger
 from colony.lua.registry import bind
 from colony.publication import Publication
-
-Repair = Literal[
-    "entries_lost",
-    "entries_broken",
-    "orphans_adopted",
-    "consumers_forgotten",
-    "traces_corrected",
-    "stale_commits",
-    "late_results",
-    "claims_lost",
-]
 
 ORPHANS_S: Final = 5.0
 CONSUMERS_S: Final = 60.0
@@ -32,29 +20,10 @@ MOST_PAGES: Final = 10
 # Holds an orphan until the next reclaim, which takes whatever is idle from whoever has it.
 NOBODY: Final = "nobody"
 
-_LONG_IDLE_MS: Final = 24 * 60 * 60 * 1000
 _ROLES: Final = ("router", "worker")
 _START: Final = "-"
 
 log = get_logger("colony.repairs")
-
-
-class Counts:
-    """How often each thing was found broken since the partition began."""
-
-    def __init__(self, link: Link, keys: Keys) -> None:
-        self.link = link
-        self.key = keys.repairs()
-
-    async def add(self, repair: Repair, by: int = 1) -> None:
-        """Count what was seen by one who changes nothing in Redis over it."""
-        await self.link.command("HINCRBY", self.key, repair, by)
-
-    async def read(self) -> Mapping[str, int]:
-        """Every count, those that are 0 included."""
-        names = get_args(Repair)
-        found = await self.link.command("HMGET", self.key, *names)
-        return {name: int(count or 0) for name, count in zip(names, found, strict=True)}
 
 
 class Repairs:
@@ -102,7 +71,7 @@ class Repairs:
                 consumer=NOBODY,
                 start=f"({last}" if last else _START,
                 count=PAGE,
-                idle_ms=_LONG_IDLE_MS,
+                idle_ms=LONG_IDLE_MS,
             )
             answer = await self.link.run(call)
             if answer[0] == b"no_group":
@@ -117,12 +86,5 @@ class Repairs:
         return adopted
 
     async def _sources(self) -> list[str]:
-        cells = await cell_streams(self.link, self.keys, self.publication)
+        cells = await self.publication.cell_streams()
         return [self.keys.router(), *cells, self.keys.quiet()]
-
-
-async def cell_streams(link: Link, keys: Keys, publication: Publication) -> list[str]:
-    """The stream of every cell that was ever published."""
-    known = await link.command("SMEMBERS", keys.cells())
-    paths = {path.decode() for path in known} | publication.current.cells.keys()
-    return [keys.cell(path) for path in sorted(paths)]

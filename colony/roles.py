@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from colony.blobs import Blobs
-from colony.consumer import Consumer, Pace
+from colony.consumer import Consumer
 from colony.desk import Desk
 from colony.errors import ServerUnavailable, ServerUnfit, TopologyError
 from colony.inbox import Inbox
@@ -16,6 +16,7 @@ from colony.keeper import RECLAIM_IDLE_MS, Keeper
 from colony.keys import Keys
 from colony.link import Link, check_server
 from colony.log import Outage, get_logger
+from colony.pace import Pace
 from colony.publication import Publication
 from colony.redaction import without_login
 from colony.router import RouterDesk
@@ -90,7 +91,9 @@ class Base:
             with suppress(ServerUnavailable):
                 try:
                     await check_server(self.link)
-                    told = ""
+                    if told:
+                        told = ""
+                        log.info("server_fit")
                 except ServerUnfit as error:
                     if str(error) != told:
                         told = str(error)

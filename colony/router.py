@@ -24,8 +24,8 @@ class RouterDesk:
         self.publication = publication
 
     def sources(self) -> Sequence[str]:
-        """The router's stream."""
-        return (self.keys.router(),)
+        """The router's stream; none before a tree is known, where everything would die."""
+        return () if self.publication.current.version == 0 else (self.keys.router(),)
 
     def capacity(self, source: str) -> int:
         """How many deliveries may be in hand."""

@@ -5,14 +5,15 @@ the newest failover counts.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from redis.asyncio import Redis
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 
 from colony.errors import ServerUnavailable, ServerUnfit
@@ -95,15 +96,15 @@ class Sentinels:
         clients, service = self._sentinels.sentinels, self._address.service
         # All at once: one that cannot be reached must not hold up the answer of the others.
         answers = await asyncio.gather(
-            *(client.sentinel_master(service) for client in clients), return_exceptions=True
+            *(_ask(client, service) for client in clients), return_exceptions=True
         )
-        states = [answer for answer in answers if isinstance(answer, dict)]
-        if not states:
+        found = [answer for answer in answers if isinstance(answer, _Answer)]
+        if not found:
             raise _unanswered(service, [a for a in answers if isinstance(a, BaseException)])
-        newest = max(states, key=lambda state: (state["config-epoch"], not _down(state)))
-        if _down(newest):
+        place, down = _newest(found)
+        if down:
             raise ServerUnavailable(detail=f"the sentinels find the server of {service!r} down")
-        return self._address.server(newest["ip"], newest["port"])
+        return self._address.server(*place)
 
     async def close(self) -> None:
         """Close the connections; a question opens them again."""
@@ -118,8 +119,48 @@ def _place(text: str) -> tuple[str, int] | None:
         return None
 
 
-def _down(state: Mapping[str, Any]) -> bool:
-    return bool(state["is_sdown"] or state["is_odown"])
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one sentinel tells; `down` is None where it does not tell it of the server it names."""
+
+    epoch: int
+    place: tuple[str, int]
+    down: bool | None
+
+
+async def _ask(client: Redis, service: str) -> _Answer:
+    # To the sentinel that leads a failover, MASTER is the server that was replaced until the other
+    # replicas follow, which one of them may hold up; the epoch is the new one by then. It is asked
+    # first, so that the address is never older than the epoch it is weighed by.
+    async with client.pipeline(transaction=False) as both:
+        both.execute_command("SENTINEL MASTER", service)
+        both.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", service)
+        state, named = await both.execute(raise_on_error=False)
+    for answer in (state, named):
+        if isinstance(answer, Exception):
+            raise answer
+    if named is None:
+        raise ResponseError("No such master with that name")
+    place = (named[0].decode(), named[1])
+    described = place == (state["ip"], state["port"])
+    down = bool(state["is_sdown"] or state["is_odown"]) if described else None
+    return _Answer(state["config-epoch"], place, down)
+
+
+def _newest(answers: Sequence[_Answer]) -> tuple[tuple[str, int], bool]:
+    """Who leads since the newest failover, and whether all that tell it find that server down.
+
+    Where sentinels differ over the same failover, as after a reset, most of them count.
+    """
+    newest = max(answer.epoch for answer in answers)
+    told: dict[tuple[str, int], list[bool | None]] = {}
+    for answer in answers:
+        if answer.epoch == newest:
+            told.setdefault(answer.place, []).append(answer.down)
+    down = {place: True in found and False not in found for place, found in told.items()}
+    # The place itself comes last: who is listed or answers first must not matter.
+    place = max(told, key=lambda each: (len(told[each]), not down[each], each))
+    return place, down[place]
 
 
 def _unanswered(service: str, errors: list[BaseException]) -> Exception:

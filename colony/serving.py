@@ -42,6 +42,9 @@ async def serve_until_stopped(services: Sequence[Service]) -> None:
             return
         stopping = True
         log.info("stopping", hint="a second signal ends at once")
+        stop_all()
+
+    def stop_all() -> None:
         for service in services:
             service.stop()
 
@@ -51,7 +54,10 @@ async def serve_until_stopped(services: Sequence[Service]) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         asked = stopping
         if not asked:
-            stop()
+            if not all(task.done() for task in tasks):
+                log.info("stopping", hint="a signal ends at once")
+            stopping = True
+            stop_all()
         await asyncio.wait(tasks)
     finally:
         for number in SIGNALS:

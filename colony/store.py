@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from colony.counts import Counts
 from colony.errors import (
     ConstraintViolation,
     Fenced,
@@ -36,7 +37,6 @@ from colony.operations import (
     Update,
     Upsert,
 )
-from colony.repairs import Counts
 from colony.schema import ANSWERS, EXPECTS, ROUND, TRACE, Row, Schema, Table
 from colony.selection import StoredRow, arrange, fetched, pack, pack_selection, unpack_rows
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from colony.blobs import Blobs
-from colony.codec import encode_kept_head, pack
+from colony.codec import blob_reference, encode_kept_head, pack
 from colony.dead_letters import facts_of
 from colony.envelope import DeadLetter, Head
 from colony.errors import EnvelopeError
-from colony.keys import GROUP, Keys
+from colony.keys import GROUP, LONG_IDLE_MS, Keys
 from colony.link import Link
 from colony.lua.registry import Argument, bind
 
@@ -77,7 +77,7 @@ class Step:
     def size(self) -> int:
         """About how many bytes a commit of this step sends."""
         published = sum(len(out.head) + len(out.body) for out in self.published)
-        letters = sum(len(letter.body) for letter in self.letters)
+        letters = sum(_weight(letter.body) for letter in self.letters)
         return published + letters + sum(map(len, self.records)) + sum(map(len, self.kept))
 
 
@@ -167,7 +167,7 @@ class Streams:
             group=GROUP,
             consumer=consumer,
             entry=delivery.entry,
-            idle_ms=_LONG_IDLE_MS,
+            idle_ms=LONG_IDLE_MS,
             envelope=delivery.head.id,
             token=attempt,
         )
@@ -211,7 +211,13 @@ def next_batch(waiting: deque[Step]) -> list[Step]:
     return batch
 
 
-_LONG_IDLE_MS: Final = 24 * 60 * 60 * 1000
+def _weight(body: bytes) -> int:
+    """What the body of a letter adds: a blob is sent whole, and is taken for as large as a batch
+    may be, so that no two come together."""
+    try:
+        return len(body) if blob_reference(body) is None else MAX_BATCH_BYTES
+    except EnvelopeError:
+        return len(body)
 
 
 def _letter_fields(letter: DeadLetter) -> list[Argument]:

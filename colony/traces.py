@@ -10,7 +10,7 @@ from colony.blobs import DEFAULT_INLINE_MAX_BYTES, Blobs
 from colony.body import Body
 from colony.codec import encode_body, encode_head, pack, unpack
 from colony.envelope import EXTERNAL, Head, Headers, derived_id, digest, new_id
-from colony.errors import BlobUnavailable, Fenced, TraceNotFound
+from colony.errors import BlobUnavailable, Fenced, RecordBroken, TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
@@ -27,7 +27,8 @@ Cause = Literal["completed", "failed", "cancelled"]
 class Trace:
     """The record of a trace. Times are in milliseconds since the epoch.
 
-    `live` counts the envelopes under way; `outputs` the messages kept; `dead` the dead letters.
+    `live` counts the envelopes under way; `outputs` the messages kept; `dead` the dead letters, of
+    which the quiet lane was `told`.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Trace:
     outputs: int
     dead: int
     revivals: int
+    told: int
     created_at: int
     ended_at: int | None
     entry: str
@@ -146,11 +148,14 @@ class Traces:
         return bool(await self.link.command("EXISTS", *keys))
 
     async def get(self, trace_id: str) -> Trace:
-        """The record; raises TraceNotFound where there is none."""
+        """The record; raises TraceNotFound where there is none, RecordBroken where it is none."""
         fields = await self.link.command("HGETALL", self.keys.trace(trace_id))
         if not fields:
             raise TraceNotFound(trace_id=trace_id)
-        return _read(trace_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+        try:
+            return _read(trace_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+        except ValueError as error:
+            raise RecordBroken(trace_id=trace_id, detail=str(error)) from None
 
     async def fenced(self, trace_id: str, *, server: str | None = None) -> bool:
         """Whether work for the trace is dropped.
@@ -290,6 +295,6 @@ def _read(trace_id: str, fields: Mapping[bytes, bytes]) -> Trace:
     for name in ("reason", "session", "replayed_from", "error_code", "dead_target",
                  "dead_message_id"):  # fmt: skip
         values[name] = text(name.encode())
-    for name in ("live", "outputs", "dead", "revivals", "created_at"):
+    for name in ("live", "outputs", "dead", "revivals", "told", "created_at"):
         values[name] = number(name.encode())
     return Trace(id=trace_id, **values)

@@ -1,5 +1,6 @@
 """Unhosted: what waits at cells that no worker hosts is reported, and in the end given up."""
 
+from collections import deque
 from typing import Final
 
 from colony.desk import letter_of
@@ -7,7 +8,7 @@ from colony.inbox import read_entry
 from colony.log import get_logger
 from colony.publication import Publication
 from colony.slots import holders
-from colony.streams import MAX_BATCH, Broken, Step, Streams
+from colony.streams import MAX_BATCH, Broken, Step, Streams, next_batch
 
 LOOK_S: Final = 5.0
 # Who did not look for so long does not know what happened meanwhile.
@@ -67,7 +68,7 @@ class Unhosted:
     async def _bury(self, path: str, page: list[tuple[bytes, list[bytes]]]) -> None:
         source, server = self.streams.keys.cell(path), await self.streams.link.open()
         detail = "no worker hosts the cell"
-        steps: list[Step] = []
+        steps: deque[Step] = deque()
         for entry, fields in page:
             read = read_entry(source, entry, server, fields, times=0)
             if isinstance(read, Broken):
@@ -76,7 +77,8 @@ class Unhosted:
             head = read.head
             log.error("cell_inactive", cell=path, trace=head.trace_id, message=head.id)
             steps.append(Step(read, letters=[letter_of(read, path, "cell_inactive", detail)]))
-        await self.streams.commit(steps)
+        while steps:
+            await self.streams.commit(next_batch(steps))
 
     async def _backlog(self, path: str) -> int:
         return int(await self.streams.link.command("XLEN", self.streams.keys.cell(path)))

@@ -15,11 +15,11 @@ from colony.access import Access
 from colony.access.status import Status
 from colony.api.server import Server
 from colony.config import Config
-from colony.consumer import Pace
 from colony.embedded import EmbeddedServer
 from colony.errors import ServerUnavailable
 from colony.keys import Keys
 from colony.link import check_server
+from colony.pace import Pace
 from colony.roles import Router, Worker
 from colony.serving import Service, serve_until_stopped
 from colony.topology.model import TopologySpec
@@ -98,7 +98,9 @@ class Readiness:
         async with self._access:
             while not self._stopping.is_set():
                 status = await self._status()
-                if status and (not status.problems or any(c.failures for c in status.cells)):
+                if status and (
+                    not status.problems or status.server or any(c.failures for c in status.cells)
+                ):
                     self._tell(status)
                     return
                 await asyncio.sleep(CHECK_S)

@@ -14,6 +14,7 @@ from colony.audit import LOST, Audit
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
+from colony.counts import Counts
 from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter
 from colony.errors import EnvelopeError, ServerChanged, ServerUnavailable
@@ -23,7 +24,6 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
 from colony.records import write_record
-from colony.repairs import Counts
 from colony.routing import Leg
 from colony.slots import Slots
 from colony.streams import Broken, Delivery, Outgoing, Step, Streams

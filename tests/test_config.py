@@ -73,6 +73,8 @@ def test_a_secret_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
         ({"api_token": ""}, "api_token: an empty token"),
         ({"log_level": "loud"}, "log_level: "),
         ({"drain_s": 0}, "drain_s: "),
+        ({"claim_idle_s": 0.09}, "claim_idle_s: "),
+        ({"claim_idle_s": 3_601}, "claim_idle_s: "),
         ({"nmae": "x"}, "nmae: "),
     ],
 )

@@ -14,15 +14,15 @@ import pytest
 from colony import faults
 from colony.body import Body, Entry
 from colony.cell import Host
-from colony.consumer import Pace
+from colony.counts import Counts
 from colony.dead_letters import DeadLetters
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, ServerUnavailable
 from colony.inbox import Inbox
 from colony.keys import GROUP, Keys
 from colony.link import Link
+from colony.pace import Pace
 from colony.publication import Publication
-from colony.repairs import Counts
 from colony.roles import Router, Worker
 from colony.slots import holders
 from colony.testing.redis_server import RedisServer
@@ -797,6 +797,34 @@ async def test_who_lost_its_slot_abandons_what_it_has_and_goes_on_under_another_
     assert trace.outputs == 1
     assert handles.begun == [trace_id] * 2
     assert await colony.link.command("HEXISTS", KEYS.slots("worker"), 1)
+
+
+async def test_who_wakes_to_end_hands_nothing_back_that_a_namesake_holds_by_now(
+    colony: Colony, acts: Acts
+) -> None:
+    handles = Handles(acts)
+    colony.router()
+    never = 3_600_000
+    pace = replace(PACE, claim_idle_ms=100, renew_ms=never, reclaim_ms=never, drain_ms=1)
+    slept = colony.worker(pace)
+    trace_id = await colony.send()
+    await handles.began()
+
+    async def idle_for(ms: int) -> list[object]:
+        found = await colony.link.command("XPENDING", SOURCE, GROUP, "IDLE", ms, "-", "+", 9)
+        return list(found)
+
+    async def overslept() -> bool:
+        return len(await idle_for(150)) == 1
+
+    await until(overslept)
+    await colony.link.command("HSET", KEYS.slots("worker"), 0, "another 99999999999999 {}")
+    await Inbox(colony.link, "worker-0").history(SOURCE)
+    await colony.stop(slept)
+
+    assert handles.broken_off == [trace_id]
+    assert await colony.pending() == [("worker-0", 2)]
+    assert await idle_for(never) == []
 
 
 async def test_after_a_restart_of_the_server_what_was_in_hand_is_handled_again(

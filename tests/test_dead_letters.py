@@ -282,7 +282,7 @@ async def test_a_server_that_is_full_refuses_a_replay_as_a_whole(
         await link.command("CONFIG", "SET", "maxmemory", "0")
 
     assert await router(link) == []
-    assert await letters.replayed([letter.id]) == set()
+    assert await letters.replays([letter.id]) == {}
     assert await letters.replay(letter.id, ttl=64)
 
 
@@ -319,6 +319,7 @@ async def test_a_letter_without_a_head_says_why_it_cannot_be_replayed(
 
     assert letter.id == letter_id.decode()
     assert letter.to_json()["message_id"] is None
+    assert (letter.to_json()["message"], letter.to_json()["attempts"]) == (None, None)
     with pytest.raises(EnvelopeError, match=f"letter {letter.id} cannot be replayed: it has no"):
         await letters.replay(letter.id, ttl=64)
     assert await router(link) == []
@@ -377,3 +378,23 @@ async def test_letters_are_forgotten_after_thirty_days(link: Link, letters: Dead
     assert await letters.expire(keep_ms=KEEP_MS) == 1
 
     assert [letter.code for letter in await letters.list()] == ["c", "no_route"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("x", "y"), ("code", b"\xff", "trace", b"\xff", "facts", b"\xc1"), ("facts", pack([1]))],
+)
+async def test_what_a_stranger_wrote_hides_no_letter_and_can_be_dropped(
+    link: Link, letters: DeadLetters, fields: tuple[str | bytes, ...]
+) -> None:
+    strange = (await link.command("XADD", KEYS.dead(), "*", *fields)).decode()
+    await buried(link)
+
+    odd, letter = await letters.list()
+
+    assert (odd.id, odd.head, letter.code) == (strange, None, "no_route")
+    assert "no letter of colony" in str(odd.to_json()["detail"])
+    with pytest.raises(EnvelopeError):
+        await letters.replay(odd.id, ttl=9)
+    await letters.drop(odd.id)
+    assert [found.id for found in await letters.list()] == [letter.id]

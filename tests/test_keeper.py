@@ -14,9 +14,9 @@ from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter, derived_id
-from colony.errors import ServerChanged
-from colony.inbox import Inbox
-from colony.keeper import Keeper
+from colony.errors import ServerChanged, TopologyError
+from colony.inbox import Inbox, make_groups
+from colony.keeper import BATCH, Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import Call
@@ -222,6 +222,26 @@ async def test_a_trace_is_revived_so_often_and_then_ends(colony: Colony, most: i
         trace = await colony.attend(trace.id)
 
     assert (trace.state, trace.cause, trace.revivals) == ("ended", "failed", most)
+
+
+async def test_a_letter_that_was_told_of_revives_no_trace_with_an_answer(colony: Colony) -> None:
+    await colony.apply(LANE)
+    trace = await colony.attend(await colony.quiet(dead=True))
+    await colony.settle(await colony.arrived(), kept=True)
+
+    trace = await colony.attend(trace.id)
+
+    assert (trace.state, trace.cause, trace.revivals) == ("ended", "completed", 1)
+
+
+async def test_a_letter_that_is_new_revives_a_trace_with_an_answer(colony: Colony) -> None:
+    await colony.apply(LANE)
+    trace = await colony.attend(await colony.quiet(dead=True))
+    await colony.settle(await colony.arrived(), dead=True, kept=True)
+
+    trace = await colony.attend(trace.id)
+
+    assert (trace.state, trace.revivals) == ("open", 2)
 
 
 async def test_keepers_that_race_revive_once(colony: Colony) -> None:
@@ -512,3 +532,137 @@ async def test_an_entry_that_names_no_trace_is_settled(colony: Colony, redis_url
 
     async with running(colony, redis_url):
         await until(settled)
+
+
+UNREADABLE = ("version", 99, "document", '{"from": "the future"}')
+
+
+async def test_without_a_tree_that_can_be_read_nothing_quiet_is_attended_to(
+    redis_url: str,
+) -> None:
+    """The tree that cannot be read may have a lane: what would end could go on."""
+    link = Link(redis_url)
+    colony = Colony(link)
+    await link.command("HSET", KEYS.topology(), *UNREADABLE)
+    await make_groups(link, [KEYS.router(), KEYS.quiet()])
+    trace_id = await colony.quiet()
+    overdue = (await colony.traces.birth("/sink", HELLO, ttl=9, timeout_ms=1)).trace_id
+
+    with pytest.raises(TopologyError):
+        await colony.keeper.attend(trace_id)
+
+    looked: list[int] = []
+
+    async def look() -> None:
+        looked.append(colony.publication.current.version)
+
+    colony.keeper.unhosted.look = colony.keeper.audit.look = look  # type: ignore[assignment, method-assign]
+
+    async def ended() -> bool:
+        return (await colony.traces.get(overdue)).ended
+
+    async def has_looked() -> bool:
+        return bool(looked)
+
+    async def revived() -> bool:
+        return (await colony.traces.get(trace_id)).revivals == 1
+
+    async with running(colony, redis_url):
+        await until(ended)
+        assert (await colony.traces.get(trace_id)).state == "quiet"
+        assert await link.command("XLEN", KEYS.quiet()) == 1
+        await colony.apply(LANE)
+        await until(revived)
+        await until(has_looked)
+    assert 0 not in looked
+    await link.close()
+
+
+async def test_a_record_that_somebody_else_wrote_to_keeps_no_other_waiting(
+    colony: Colony, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = await colony.quiet()
+    await colony.link.command("HSET", KEYS.trace(odd), "created_at", "yesterday")
+    trace_id = await colony.quiet()
+
+    async def settled() -> bool:
+        ended = (await colony.traces.get(trace_id)).ended
+        return ended and await colony.link.command("XLEN", KEYS.quiet()) == 1
+
+    with caplog.at_level(logging.ERROR, "colony.keeper"):
+        async with running(colony, redis_url):
+            await until(settled)
+
+    assert caplog.messages
+    assert all("quiet_unattended" in line and odd in line for line in caplog.messages)
+
+
+async def test_a_mistake_in_attending_to_one_trace_keeps_no_other_waiting(
+    colony: Colony, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, trace_id = await colony.quiet(), await colony.quiet()
+    attend = colony.keeper.attend
+
+    async def mistaken(name: str) -> None:
+        if name == odd:
+            raise ZeroDivisionError
+        await attend(name)
+
+    monkeypatch.setattr(colony.keeper, "attend", mistaken)
+
+    async def settled() -> bool:
+        ended = (await colony.traces.get(trace_id)).ended
+        return ended and await colony.link.command("XLEN", KEYS.quiet()) == 1
+
+    async with running(colony, redis_url):
+        await until(settled)
+
+
+async def test_a_mistake_in_one_of_its_deeds_ends_no_keeper(
+    colony: Colony, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def mistaken() -> None:
+        raise ZeroDivisionError
+
+    colony.keeper.unhosted.look = mistaken  # type: ignore[assignment, method-assign]
+
+    async def failed() -> bool:
+        return any("keeper_failed" in line for line in caplog.messages)
+
+    async def attended() -> bool:
+        return (await colony.traces.get(trace_id)).ended
+
+    with caplog.at_level(logging.ERROR, "colony.keeper"):
+        async with running(colony, redis_url):
+            await until(failed)
+            trace_id = await colony.quiet()
+            await until(attended)
+
+
+async def test_all_that_is_overdue_is_ended_at_once(colony: Colony) -> None:
+    overdue = [f"t-{n}" for n in range(2 * BATCH + 1)]
+    for trace_id in overdue:
+        await colony.link.command("HSET", KEYS.trace(trace_id), "state", "open", "live", 1)
+        await colony.link.command("ZADD", KEYS.deadlines(), 1, trace_id)
+
+    assert sorted(await colony.keeper.end_overdue()) == sorted(overdue)
+
+    assert await colony.link.command("ZCARD", KEYS.deadlines()) == 0
+    assert (await colony.traces.get(overdue[-1])).cause == "failed"
+
+
+async def test_what_cannot_be_ended_or_had_ended_keeps_nothing_overdue_waiting(
+    colony: Colony,
+) -> None:
+    for n in range(BATCH):
+        await colony.link.command("SET", KEYS.trace(f"odd-{n}"), "not a hash")
+        await colony.link.command("ZADD", KEYS.deadlines(), 1, f"odd-{n}")
+    ended = await colony.attend(await colony.quiet())
+    late = (await colony.traces.birth("/sink", HELLO, ttl=9)).trace_id
+    await colony.link.command("ZADD", KEYS.deadlines(), 2, ended.id, 3, late, 4, b"\xff")
+
+    await colony.keeper.end_overdue()
+
+    assert (await colony.traces.get(late)).cause == "failed"
+    assert (await colony.traces.get(ended.id)).cause == "completed"
+    assert await colony.link.command("ZCARD", KEYS.deadlines()) == BATCH

@@ -9,9 +9,9 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from colony.errors import ServerChanged, ServerUnavailable, ServerUnfit
+from colony.errors import ServerChanged, ServerFull, ServerUnavailable, ServerUnfit
 from colony.keys import Keys
-from colony.link import Link, check_server
+from colony.link import Link, check_server, server_problems
 from colony.lua.registry import bind
 from colony.testing.redis_server import RedisServer
 
@@ -241,9 +241,9 @@ async def test_a_full_server_is_unavailable_for_what_opens_and_open_for_what_dra
     publish = bind("publish_topology", topology="t", expected=0, digest="d", document="{}")
     await link.command("CONFIG", "SET", "maxmemory", 1)
     try:
-        with pytest.raises(ServerUnavailable):
+        with pytest.raises(ServerFull, match="Redis is full: command not allowed"):
             await link.command("SET", "a", 1)
-        with pytest.raises(ServerUnavailable):
+        with pytest.raises(ServerFull):
             await link.run(publish)
 
         assert (await link.run(lease))[0] == b"leased"
@@ -364,3 +364,30 @@ async def test_a_server_that_is_too_old_or_evicts_is_refused(info: str, reason: 
     async with impostor(info) as url, other(url) as link:
         with pytest.raises(ServerUnfit, match=reason):
             await check_server(link)
+
+
+async def test_what_is_wrong_with_a_server_is_asked_of_it_and_leaves_no_key(link: Link) -> None:
+    settings = {"maxmemory": "1", "maxmemory-policy": "volatile-lru"}
+    assert await server_problems(link, "absent") == []
+    try:
+        for setting, value in settings.items():
+            await link.command("CONFIG", "SET", setting, value)
+        found = await server_problems(link, "absent")
+    finally:
+        await link.command("CONFIG", "SET", "maxmemory", 0)
+        await link.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+    assert [error.code for error in found] == ["server_unfit", "server_full"]
+    assert await server_problems(link, "absent") == []
+    assert await link.command("DBSIZE") == 0
+
+
+async def test_a_server_without_its_replicas_says_that_it_takes_nothing(link: Link) -> None:
+    await link.command("CONFIG", "SET", "min-replicas-to-write", 1)
+    try:
+        [found] = await server_problems(link, "absent")
+    finally:
+        await link.command("CONFIG", "SET", "min-replicas-to-write", 0)
+
+    assert found.code == "server_unavailable"
+    assert "replicas" in str(found)

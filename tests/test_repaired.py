@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from colony.body import Body, Entry
-from colony.consumer import Pace
+from colony.counts import Counts
 from colony.keys import GROUP, Keys
 from colony.link import Link
+from colony.pace import Pace
 from colony.publication import Publication
-from colony.repairs import Counts
 from colony.roles import Router, Worker
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from colony.traces import Trace, Traces

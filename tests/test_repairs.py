@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from colony.codec import encode_head
+from colony.counts import Counts
 from colony.envelope import Head
 from colony.inbox import Inbox, make_groups
 from colony.keys import GROUP, Keys, repairs_beside
 from colony.link import Link
 from colony.publication import Publication
-from colony.repairs import MOST_PAGES, NOBODY, PAGE, Counts, Repairs
+from colony.repairs import MOST_PAGES, NOBODY, PAGE, Repairs
 from colony.slots import Slots
 from colony.streams import Delivery
 from colony.topology.model import CellSettings, CellSpec, TopologySpec

@@ -439,6 +439,7 @@ async def late_revival(colony: Colony, late: Delivery) -> None:
         trace=KEYS.trace(late.head.trace_id),
         stream=KEYS.router(),
         revival=1,
+        told=0,
         head="head",
         body="body",
     )

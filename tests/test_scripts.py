@@ -494,6 +494,7 @@ async def _revive(link: Link) -> Call:
         trace=await _trace(link, state="quiet", live=0),
         stream=KEYS.router(),
         revival=1,
+        told=0,
         head="head",
         body="body",
     )

@@ -1,7 +1,7 @@
 """Addresses of sentinels, and what is made of what sentinels say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -55,12 +55,15 @@ def test_another_address_is_refused_and_not_repeated(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-Told = Mapping[str, str | int] | str
+Told = Mapping[str, str | int] | str | Sequence[Mapping[str, str | int]]
 
 
 @asynccontextmanager
 async def sentinels(*told: Told | None) -> AsyncIterator[Sentinels]:
-    """As many sentinels, each of which tells this of the service, or refuses, or is not there."""
+    """As many sentinels, each of which tells this of the service, or refuses, or is not there.
+
+    Of a sequence it tells one after each question, and the last for good.
+    """
     async with AsyncExitStack() as stack:
         places = [await stack.enter_async_context(sentinel(each)) for each in told]
         asked = Sentinels(f"redis+sentinel://{','.join(places)}/main")
@@ -73,12 +76,17 @@ async def sentinels(*told: Told | None) -> AsyncIterator[Sentinels]:
 @asynccontextmanager
 async def sentinel(told: Told | None) -> AsyncIterator[str]:
     serving: set[asyncio.Task[None] | None] = set()
+    tells = [told] if told is None or isinstance(told, str | Mapping) else list(told)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving.add(asyncio.current_task())
         while line := await reader.readline():
             words = [await reader.readline() for _ in range(int(line[1:]) * 2)]
-            writer.write(_reply(told) if words[1].strip() == b"SENTINEL" else b"+OK\r\n")
+            asked = [word.strip().decode() for word in words[1::2]]
+            if asked[0] == "SENTINEL":
+                writer.write(_reply(tells.pop(0) if tells[1:] else tells[0], asked[1]))
+            else:
+                writer.write(b"+OK\r\n")
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -91,10 +99,12 @@ async def sentinel(told: Told | None) -> AsyncIterator[str]:
     await asyncio.gather(*filter(None, serving))
 
 
-def _reply(told: Told | None) -> bytes:
+def _reply(told: Mapping[str, str | int] | str | None, question: str) -> bytes:
     if not isinstance(told, Mapping):
         return f"-{told}\r\n".encode()
     words = [str(word) for pair in told.items() for word in pair]
+    if question == "GET-MASTER-ADDR-BY-NAME":
+        words = [str(told["ip"]), str(told.get("promoted", told["port"]))]
     parts = [f"*{len(words)}", *(part for word in words for part in (f"${len(word)}", word))]
     return ("\r\n".join(parts) + "\r\n").encode()
 
@@ -103,9 +113,53 @@ def state(port: int, *, epoch: int = 1, flags: str = "master") -> Mapping[str, s
     return {"name": "main", "ip": "10.0.0.1", "port": port, "flags": flags, "config-epoch": epoch}
 
 
+def promoting(old: int, new: int, *, epoch: int, flags: str = "master") -> Told:
+    """What the sentinel that leads a failover tells until the other replicas follow `new`."""
+    return {**state(old, epoch=epoch, flags=flags), "promoted": new}
+
+
 async def test_the_newest_failover_counts_whoever_was_first_to_answer() -> None:
     async with sentinels(state(1), state(2, epoch=3), state(1, epoch=2)) as asked:
         assert await asked.locate() == "redis://10.0.0.1:2/0"
+
+
+@pytest.mark.parametrize("flags", ["master", "s_down,o_down,master"])
+async def test_a_server_that_was_promoted_counts_before_the_failover_is_over(flags: str) -> None:
+    leader = promoting(1, 2, epoch=2, flags=flags)
+    for told in ([leader, state(1), state(1)], [leader, state(2, epoch=2)], [leader]):
+        async with sentinels(*told) as asked:
+            assert await asked.locate() == "redis://10.0.0.1:2/0"
+
+
+async def test_an_address_is_never_older_than_the_epoch_it_is_weighed_by() -> None:
+    # The failover happens between the two questions.
+    for new, old in ((1, 2), (2, 1)):
+        late = [state(old), state(new, epoch=2)]
+        async with sentinels(late, state(new, epoch=2)) as asked:
+            assert await asked.locate() == f"redis://10.0.0.1:{new}/0"
+
+
+async def test_a_promoted_server_is_down_where_all_that_describe_it_find_so() -> None:
+    down = state(2, epoch=2, flags="s_down,master")
+    async with sentinels(promoting(1, 2, epoch=2), down, down) as asked:
+        with pytest.raises(ServerUnavailable, match="down"):
+            await asked.locate()
+
+
+@pytest.mark.parametrize("odd", [1, 3])
+async def test_most_sentinels_count_where_they_differ_over_one_failover(odd: int) -> None:
+    for place in range(3):
+        told = [state(2), state(2)]
+        told.insert(place, state(odd))
+        async with sentinels(*told) as asked:
+            assert await asked.locate() == "redis://10.0.0.1:2/0"
+
+
+async def test_the_order_of_the_sentinels_does_not_matter_where_as_many_say_one_as_another() -> (
+    None
+):
+    async with sentinels(state(1), state(2)) as one, sentinels(state(2), state(1)) as other:
+        assert await one.locate() == await other.locate()
 
 
 async def test_one_sentinel_is_enough_where_the_others_are_away_or_know_nothing() -> None:

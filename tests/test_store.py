@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 from redis.exceptions import ResponseError
 
+from colony.counts import Counts
 from colony.errors import Fenced, ReceiptConflict
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import scripts
 from colony.operations import StoreReply, parse_operation
-from colony.repairs import Counts
 from colony.schema import Schema, Table
 from colony.selection import pack
 from colony.store import StoreTables

@@ -1,6 +1,7 @@
 """Commit and its neighbours on a real server: every answer, and what is there afterwards."""
 
 import re
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,20 @@ from redis.exceptions import ResponseError
 import colony
 from colony.blobs import Blobs
 from colony.body import Body, Entry
-from colony.codec import decode_body, decode_head, encode_body, encode_head
+from colony.codec import (
+    decode_body,
+    decode_head,
+    encode_blob_reference,
+    encode_body,
+    encode_head,
+)
 from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter, Head
 from colony.errors import ServerChanged
 from colony.inbox import Inbox, make_groups
 from colony.keys import GROUP, Keys
 from colony.link import Link
-from colony.streams import Broken, Delivery, Outgoing, Step, Streams
+from colony.streams import Broken, Delivery, Outgoing, Step, Streams, next_batch
 from colony.traces import Traces
 
 KEYS = Keys("test")
@@ -411,3 +418,20 @@ def test_a_work_stream_is_never_trimmed() -> None:
     trimming = {path.name for path in sources if re.search("XTRIM|MAXLEN", path.read_text())}
 
     assert trimming == {"dead_letters.py"}
+
+
+def test_no_two_steps_whose_letters_would_bring_a_blob_are_committed_together() -> None:
+    head = Head(id="a", trace_id="t", sender="/x", target="/a", ttl=3)
+    light = Delivery("s", "1-0", "server", head, b"")
+    heavy = Delivery("s", "1-0", "server", head, encode_blob_reference("blob"))
+    broken = Delivery("s", "1-0", "server", head, b"\xc7")
+    waiting = deque(
+        Step(delivery, letters=[letter(delivery)])
+        for delivery in (heavy, heavy, broken, light, light, heavy)
+    )
+
+    batches = []
+    while waiting:
+        batches.append(len(next_batch(waiting)))
+
+    assert batches == [1, 1, 3, 1]

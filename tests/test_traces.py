@@ -8,7 +8,14 @@ import pytest
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.envelope import EXTERNAL, new_id
-from colony.errors import EnvelopeError, Fenced, HeaderTooLarge, ServerChanged, TraceNotFound
+from colony.errors import (
+    EnvelopeError,
+    Fenced,
+    HeaderTooLarge,
+    RecordBroken,
+    ServerChanged,
+    TraceNotFound,
+)
 from colony.inbox import Inbox, make_groups
 from colony.keys import Keys
 from colony.link import Link
@@ -219,6 +226,20 @@ async def test_a_handle_that_a_change_of_server_broke_off_is_no_attempt(
     assert counted == [1, 1, 2, 2, 2, 3]
 
 
+async def test_what_ends_its_server_each_time_is_not_forgiven_for_ever(
+    link: Link, traces: Traces
+) -> None:
+    birth = await traces.birth("/a", HELLO, ttl=7)
+    server = await link.open()
+
+    counted = [
+        await traces.attempt(birth.trace_id, "envelope", token=f"{n}/1", server=server)
+        for n in range(10)
+    ]
+
+    assert counted == [1, 1, 1, 1, 1, 1, 2, 3, 4, 5]
+
+
 async def test_the_log_is_read_page_by_page(link: Link, traces: Traces) -> None:
     record = b"\x93\x84\xa2id\xa1x\xa8trace_id\xa1x\xa6target\xa2/a\xa3ttl\x01\xc0\xc0"
     for _ in range(1001):
@@ -242,3 +263,14 @@ async def test_outputs_come_in_the_order_they_were_kept(link: Link, traces: Trac
     assert outputs[0] == read_output(write_output(HELLO, {"n": 0}, "/sink"))
     assert outputs[0]["path"] == "/sink"
     assert Body.parse(outputs[0]["body"]) == HELLO
+
+
+@pytest.mark.parametrize(("field", "value"), [("created_at", "soon"), ("reason", b"\xff")])
+async def test_a_record_that_somebody_else_wrote_to_is_told_and_not_read(
+    link: Link, traces: Traces, field: str, value: str | bytes
+) -> None:
+    born = await traces.birth("/a", HELLO, ttl=9)
+    await link.command("HSET", KEYS.trace(born.trace_id), field, value)
+
+    with pytest.raises(RecordBroken, match=born.trace_id):
+        await traces.get(born.trace_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -15,7 +15,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
 from colony.slots import Slots
-from colony.streams import Delivery, Outgoing, Step, Streams
+from colony.streams import Delivery, Outcome, Outgoing, Step, Streams
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Traces
 from colony.unhosted import Unhosted
@@ -46,13 +46,13 @@ async def unhosted(link: Link) -> Unhosted:
     return Unhosted(Streams(link, KEYS, Blobs(link, KEYS)), publication)
 
 
-async def sent(unhosted: Unhosted, path: str = "/a") -> str:
+async def sent(unhosted: Unhosted, path: str = "/a", body: Body = HELLO) -> str:
     """A trace with one envelope on its way to a cell; returns its id."""
     birth = await Traces(unhosted.streams.link, KEYS).birth(path, HELLO, ttl=9)
     inbox = Inbox(unhosted.streams.link, "r")
     (delivery,) = await inbox.read([KEYS.router()], count=1, block_ms=None)
     assert isinstance(delivery, Delivery)
-    out = Outgoing(KEYS.cell(path), encode_head(delivery.head), encode_body(HELLO))
+    out = Outgoing(KEYS.cell(path), encode_head(delivery.head), encode_body(body))
     await unhosted.streams.commit([Step(delivery, [out])])
     return birth.trace_id
 
@@ -197,3 +197,27 @@ async def test_keepers_that_race_bury_once(link: Link, unhosted: Unhosted) -> No
 
     assert await DeadLetters(link, KEYS).count() == 70
     assert await backlog(link) == 0
+
+
+async def test_letters_that_bring_a_blob_are_committed_one_by_one(
+    link: Link, unhosted: Unhosted
+) -> None:
+    sizes: list[int] = []
+
+    class Counting(Streams):
+        async def commit(self, steps: Sequence[Step]) -> list[Outcome]:
+            sizes.append(len(steps))
+            return await super().commit(steps)
+
+    large = Body.of(Entry.say("user", "x" * 2000))
+    unhosted.streams = Counting(link, KEYS, Blobs(link, KEYS, inline_max_bytes=1000))
+    traces = [await sent(unhosted, body=body) for body in (large, large, HELLO, HELLO)]
+    sizes.clear()
+
+    await unhosted.look()
+    await passes(link, 10)
+    assert await unhosted.look() == {"/a": 4}
+
+    assert sorted(sizes) == [1, 1, 2]
+    letters = await DeadLetters(link, KEYS).list()
+    assert sorted(letter.trace_id for letter in letters) == sorted(traces)

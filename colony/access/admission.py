@@ -1,5 +1,9 @@
 """Admission: how a message from outside becomes the first envelope of a trace."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from colony.access.fitness import Fitness
 from colony.access.pressure import Pressure
 from colony.body import Body, check_nesting
 from colony.envelope import Headers
@@ -18,6 +22,7 @@ class Admission:
         self.traces = Traces(link, keys)
         self._keys = keys
         self._publication = publication
+        self._fitness = Fitness(link)
         self._pressure = Pressure(link, keys)
 
     async def admit(
@@ -35,7 +40,8 @@ class Admission:
 
         A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
         the guard belongs to another request, TopologyMissing where no tree was applied, Backlogged
-        where too much waits for something new. What a request leaves to the tree is no part of it.
+        where too much waits for something new, ServerUnfit where the server might lose it. What a
+        request leaves to the tree is no part of it.
         """
         if not target:
             raise EnvelopeError(detail="the target is empty")
@@ -44,33 +50,46 @@ class Admission:
         except BodyError as error:
             raise EnvelopeError(detail=f"the headers are {error}") from None
         publication = self._publication
-        if publication.current.version == 0 and not await publication.refresh():
+        if publication.current.version == 0:
+            await publication.refresh()
+        # Another request may have taken the tree up meanwhile.
+        if publication.current.version == 0:
             raise TopologyMissing(name=self._keys.name)
+        await self._fitness.check()
         path, timeout_ms = resolve(target, ROOT), _milliseconds(timeout_s)
-        await self._make_sure_of_room(guard)
-        birth = await self.traces.birth(
-            path,
-            body,
-            ttl=publication.current.settings.message_default_ttl if ttl is None else ttl,
-            context=context,
-            hop=hop,
-            guard=guard,
-            timeout_ms=timeout_ms,
-            inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
-            guard_keep_ms=publication.current.settings.idempotency_retention_ms,
-            request=[path, body.to_json(), context or {}, hop or {}, ttl, timeout_ms],
-        )
+        async with self._room(guard):
+            birth = await self.traces.birth(
+                path,
+                body,
+                ttl=publication.current.settings.message_default_ttl if ttl is None else ttl,
+                context=context,
+                hop=hop,
+                guard=guard,
+                timeout_ms=timeout_ms,
+                inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
+                guard_keep_ms=publication.current.settings.idempotency_retention_ms,
+                request=[path, body.to_json(), context or {}, hop or {}, ttl, timeout_ms],
+            )
         if birth.conflict:
             raise GuardReused(trace_id=birth.trace_id)
         return birth
 
-    async def _make_sure_of_room(self, guard: str | None) -> None:
+    @asynccontextmanager
+    async def _room(self, guard: str | None) -> AsyncIterator[None]:
         try:
             await self._pressure.admit_one(self._publication.current)
         except Backlogged:
             # A repeat adds nothing to what waits.
             if guard is None or not await self.traces.knows(guard):
                 raise
+            counted = False
+        else:
+            counted = True
+        try:
+            yield
+        finally:
+            if counted:
+                self._pressure.arrived()
 
 
 def _milliseconds(timeout_s: float | None) -> int:

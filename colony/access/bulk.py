@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from colony.dead_letters import Buried, DeadLetters, Which
 from colony.errors import BlobUnavailable, ColonyError, DeadLetterNotFound, EnvelopeError
+from colony.topology.model import QUIET
 
 Replay = Callable[[str], Awaitable[str]]
 
@@ -22,6 +23,8 @@ class Tally:
     """What was done with letters, or would be: `verb` says what, `traces` where one was sent.
 
     `last` is the last letter that was looked at, and `next` too where a limit left others behind.
+    `passed_over` counts letters of the quiet lane's own envelopes, which stand in for a message:
+    sent again beside it, they would have it answered twice.
     """
 
     verb: Literal["dropped", "replayed"]
@@ -30,6 +33,7 @@ class Tally:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     traces: dict[str, str] = field(default_factory=dict)
     refused: dict[str, ColonyError] = field(default_factory=dict)
+    passed_over: int = 0
     next: str | None = None
     last: str | None = None
 
@@ -42,6 +46,11 @@ class Tally:
     def refuse(self, letter: Buried, error: ColonyError) -> None:
         """Remember what keeps a letter from being dealt with."""
         self.refused[letter.id] = error
+        self.last = letter.id
+
+    def pass_over(self, letter: Buried) -> None:
+        """Count a letter of the quiet lane that is left alone."""
+        self.passed_over += 1
         self.last = letter.id
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -57,6 +66,7 @@ class Tally:
                 {"id": letter_id, "code": error.code, "detail": str(error)}
                 for letter_id, error in self.refused.items()
             ],
+            "passed_over": self.passed_over,
             "next": self.next,
             self.verb: [] if self.dry_run else [self._done(letter_id) for letter_id in self.ids],
         }
@@ -89,20 +99,24 @@ async def replay_all(
 ) -> Tally:
     """Replay the oldest `limit` letters; without a way to `replay` one, count them.
 
-    Letters that were replayed before are passed over. Those that cannot be replayed are told and
-    the others replayed. What dies again meanwhile is left for another time.
+    Letters that were replayed before are passed over; so are those of the quiet lane's own
+    envelopes, unless it is what is asked for. Those that cannot be replayed are told and the others
+    replayed. What dies again meanwhile is left for another time.
     """
     tally = Tally("replayed", dry_run=replay is None)
     async with aclosing(letters.pages(which)) as pages:
         async for page in pages:
-            known = await letters.replayed([letter.id for letter in page])
-            fresh = [letter for letter in page if letter.id not in known]
-            taken = fresh if limit is None else fresh[: limit - len(tally.ids) - len(tally.refused)]
-            for letter in taken:
-                await _replay(letters, letter, tally, replay)
-            if len(taken) < len(fresh):
-                tally.next = tally.last
-                break
+            known = await letters.replays([letter.id for letter in page])
+            for letter in page:
+                if letter.id in known:
+                    continue
+                if letter.sender == QUIET != which.from_path_prefix:
+                    tally.pass_over(letter)
+                elif len(tally.ids) + len(tally.refused) == limit:
+                    tally.next = tally.last
+                    return tally
+                else:
+                    await _replay(letters, letter, tally, replay)
     return tally
 
 

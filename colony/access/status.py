@@ -9,13 +9,16 @@ from pydantic import JsonValue
 
 from colony.access.registry import Registered, registry
 from colony.access.rounds import Round, Rounds
+from colony.counts import Counts
+from colony.errors import ColonyError
 from colony.keys import Keys
-from colony.link import Link
+from colony.link import Link, server_problems
 from colony.publication import Publication
-from colony.repairs import Counts
 from colony.slots import Holder, holders
 
 ROLES: Final = ("router", "worker")
+# No id of a trace looks like this.
+NO_TRACE: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,23 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A colony at one moment. `open_traces` have not ended, those that are quiet included, and
-    `oldest_trace_ms` is the age of the oldest of them.
+    """A colony at one moment. `oldest_trace_ms` is the age of the oldest trace that has not ended.
 
-    `repairs` counts what was found broken since the colony began, by kind.
+    `server` is what is wrong with the server. `backlog_max` is how much may wait before messages
+    are refused. `repairs` counts what was found broken since the colony began, by kind.
     """
 
     name: str
     version: int
     digest: str
+    server: Sequence[ColonyError]
     processes: Sequence[Holder]
     cells: Sequence[Registered]
     backlogs: dict[str, Backlog]
     routing: Backlog
+    backlog_max: int
     open_traces: int
+    quiet_traces: int
     oldest_trace_ms: int
     ended_traces: int
     rounds: Sequence[Round]
@@ -54,15 +60,31 @@ class Status:
 
     @property
     def problems(self) -> list[str]:
-        """What keeps messages from being handled, in a sentence each."""
+        """What keeps messages from being taken or handled, in a sentence each."""
+        found = [f"{error.code}: {error}" for error in self.server]
         if not self.version:
-            return [f"no tree was applied to the colony {self.name!r}"]
-        found = [f"no {role} is running" for role in ROLES if not self._has(role)]
+            return [*found, f"no tree was applied to the colony {self.name!r}"]
+        found += [f"no {role} is running" for role in ROLES if not self._has(role)]
+        found += [
+            f"the router in slot {holder.slot} serves nothing: it cannot read the tree"
+            for holder in self.processes
+            if holder.role == "router" and holder.about.get("version") == 0
+        ]
         return found + [
             f"nobody hosts {cell.spec.path}" + "".join(f": {why}" for why in cell.failures.values())
             for cell in self.cells
             if not cell.served and self._has("worker")
         ]
+
+    @property
+    def waiting(self) -> int:
+        """How many envelopes wait anywhere, those in hand included."""
+        return self.routing.waiting + sum(backlog.waiting for backlog in self.backlogs.values())
+
+    @property
+    def refusing(self) -> bool:
+        """Whether a message that came now would be refused, whatever it says."""
+        return not self.version or bool(self.server) or self.waiting >= self.backlog_max
 
     def to_json(self) -> dict[str, JsonValue]:
         """The status as a JSON object."""
@@ -75,8 +97,14 @@ class Status:
                 {**cell.to_json(), **self.backlogs[cell.spec.path].to_json()} for cell in self.cells
             ],
             "routing": self.routing.to_json(),
+            "backlog": {
+                "waiting": self.waiting,
+                "max": self.backlog_max,
+                "refusing": self.refusing,
+            },
             "traces": {
                 "open": self.open_traces,
+                "quiet": self.quiet_traces,
                 "oldest_ms": self.oldest_trace_ms,
                 "ended": self.ended_traces,
             },
@@ -97,7 +125,8 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
     now = int(seconds) * 1000 + int(micros) // 1000
     stores = [path for path, cell in topology.cells.items() if cell.cell.type == "store"]
     streams = [keys.router(), *(keys.cell(path) for path in topology.cells)]
-    found, backlogs, oldest, counts, rounds, repairs = await asyncio.gather(
+    server, found, backlogs, oldest, counts, rounds, repairs = await asyncio.gather(
+        server_problems(link, keys.trace(NO_TRACE)),
         asyncio.gather(*(holders(link, keys, role) for role in ROLES)),
         asyncio.gather(*(_backlog(link, stream, now) for stream in streams)),
         link.command("ZRANGE", keys.open_traces(), 0, 0, "WITHSCORES"),
@@ -105,23 +134,29 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
             link.command("ZCARD", keys.open_traces()),
             link.command("ZCARD", keys.ended_traces()),
             link.command("XLEN", keys.dead()),
+            link.command("XLEN", keys.quiet()),
         ),
         Rounds(link, keys).open(stores),
         Counts(link, keys).read(),
     )
+    unended, ended, dead, quiet = map(int, counts)
+    quiet = min(quiet, unended)
     return Status(
         name=keys.name,
         version=topology.version,
         digest=topology.digest,
+        server=server,
         processes=[holder for of_role in found for holder in of_role],
         cells=registry(topology, found[ROLES.index("worker")]),
         backlogs=dict(zip(topology.cells, backlogs[1:], strict=True)),
         routing=backlogs[0],
-        open_traces=int(counts[0]),
+        backlog_max=topology.settings.ingress_backlog_max,
+        open_traces=unended - quiet,
+        quiet_traces=quiet,
         oldest_trace_ms=max(0, now - int(float(oldest[1]))) if oldest else 0,
-        ended_traces=int(counts[1]),
+        ended_traces=ended,
         rounds=rounds,
-        dead_letters=int(counts[2]),
+        dead_letters=dead,
         repairs=repairs,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Final
 
-from colony.errors import TraceNotFound
+from colony.errors import RecordBroken, TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
 from colony.traces import State, Trace, Traces
@@ -59,7 +59,7 @@ class TraceList:
             end = f"({page[-1][0].decode()}"
 
     async def _get(self, trace_id: str) -> Trace | None:
-        # A record may have gone since its id was read.
-        with suppress(TraceNotFound):
+        # A record may have gone since its id was read; one that is broken tells no state.
+        with suppress(TraceNotFound, RecordBroken):
             return await self._traces.get(trace_id)
         return None

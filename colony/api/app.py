@@ -8,6 +8,7 @@ from starlette.routing import Route
 from colony.access import Access
 from colony.api import events, health, letters, messages, problems, reads
 from colony.api.auth import Auth
+from colony.api.spells import Spells
 from colony.errors import ColonyError
 
 
@@ -45,4 +46,5 @@ def make_app(access: Access, *, token: str | None) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.access = access
+    app.state.spells = Spells()
     return app

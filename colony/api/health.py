@@ -7,7 +7,6 @@ from colony.access import promptly
 from colony.api.problems import Problem
 from colony.api.requests import NoQuery, access_of
 from colony.errors import ServerUnavailable, ServerUnfit
-from colony.link import check_server
 
 
 async def get_health(request: Request) -> Response:
@@ -17,18 +16,19 @@ async def get_health(request: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """200 where Redis answers, a tree is applied, a router runs and every active cell has a host.
+    """200 where Redis takes work, a tree is applied, a router runs, every active cell has a host.
 
-    A Redis that may evict work does not count as one. A cell that only some workers cannot start
-    does not count as failed: what it is sent gets handled.
+    A Redis that may evict work does not count, nor does one that is full or forbids writes. A cell
+    that only some workers cannot start does not count as failed: what it is sent gets handled.
     """
     NoQuery.of(request)
     try:
-        await promptly(check_server(access_of(request).link))
         status = await promptly(access_of(request).status())
     except (ServerUnavailable, ServerUnfit) as error:
         raise Problem(503, error.code, str(error)) from None
-    if status.problems:
-        problems = status.problems
+    problems = status.problems
+    if status.server:
+        raise Problem(503, status.server[0].code, "; ".join(problems), problems=[*problems])
+    if problems:
         raise Problem(503, "not_ready", "; ".join(problems), problems=[*problems])
     return JSONResponse({"status": "ready", "version": status.version})

@@ -17,6 +17,7 @@ from colony.errors import (
     EnvelopeError,
     GuardReused,
     RoundNotFound,
+    ServerFull,
     ServerUnavailable,
     ServerUnfit,
     TopologyMissing,
@@ -39,6 +40,7 @@ _STATUS: Final[tuple[tuple[type[ColonyError], int], ...]] = (
     (TraceNotFound, 404),
     (DeadLetterNotFound, 404),
     (RoundNotFound, 404),
+    (ServerFull, 503),
     (ServerUnavailable, 503),
     (ServerUnfit, 503),
     (TopologyMissing, 503),
@@ -99,7 +101,11 @@ async def on_colony_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an error of colony."""
     assert isinstance(error, ColonyError)
     problem = of_error(error)
-    if isinstance(error, ServerUnavailable):
+    if isinstance(error, (Backlogged, ServerFull, ServerUnfit)):
+        if request.app.state.spells.begins(error.code):
+            tell = log.warning if isinstance(error, Backlogged) else log.error
+            tell(error.code, detail=problem.detail)
+    elif isinstance(error, ServerUnavailable):
         Outage.report(log, error)
     elif problem.status >= 500:
         log.error(problem.code, path=request.url.path, detail=problem.detail)

@@ -80,14 +80,14 @@ def list_(config: "Config", which: "Which", limit: int, before: str | None, outp
     from dataclasses import replace
 
     from colony.cli.screen import counted, write_json
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
     async def talk(access: "Access") -> tuple[list["Buried"], int]:
         letters = access.dead_letters
         wanted = replace(which, before=before)
         return await letters.newest(wanted, limit=limit), await letters.count()
 
-    found, count = ask(config, talk)
+    found, count = look(config, talk)
     if output == "json":
         write_json([letter.to_json() for letter in found])
         return
@@ -106,9 +106,9 @@ def list_(config: "Config", which: "Which", limit: int, before: str | None, outp
 def show(config: "Config", letter_id: str, output: str) -> None:
     """Show one letter with its whole envelope."""
     from colony.cli.screen import moment, pairs, write_json
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
-    letter = ask(config, lambda access: access.dead_letters.get(letter_id))
+    letter = look(config, lambda access: access.dead_letters.get(letter_id))
     told = letter.to_json()
     if output == "json":
         write_json(told)
@@ -120,6 +120,9 @@ def show(config: "Config", letter_id: str, output: str) -> None:
     edges: Any = told.get("edges") or []
     for edge in edges:
         click.echo(f"edge: {pairs(edge, width=200)}")
+    if letter.hollow:
+        click.echo("message: none, there is no envelope")
+        return
     click.echo("message:")
     write_json(told["message"])
 
@@ -210,6 +213,7 @@ def _in_bulk(letter_ids: tuple[str, ...], which: "Which", every: bool, limit: in
 
 def _tell(tally: "Tally", output: str) -> None:
     from colony.cli.screen import counted, table, write_json
+    from colony.topology.model import QUIET
 
     if output == "json":
         write_json(tally.to_json())
@@ -221,6 +225,12 @@ def _tell(tally: "Tally", output: str) -> None:
         more = "" if tally.next is None else "; there are more"
         told = f"would be {tally.verb}; add --yes to do it" if tally.dry_run else tally.verb
         click.echo(f"{counted(len(tally.ids), 'letter')} {told}{more}")
+        if tally.passed_over:
+            click.echo(
+                f"{counted(tally.passed_over, 'letter')} of the quiet lane passed over: each "
+                "stands in for a message, which would be answered twice; "
+                f"--from {QUIET} replays them"
+            )
     _refuse([*tally.refused.values()])
 
 
@@ -248,12 +258,17 @@ def _refuse(refused: list["ColonyError"]) -> None:
 
 
 def _write(found: list["Buried"]) -> None:
-    from colony.cli.screen import moment, table
+    from colony.cli.screen import moment, shortened, table
 
     def fact(letter: "Buried", name: str) -> str:
         return str(letter.facts.get(name) or "")
 
-    rows = [("id", "died", "code", "from", "to", "trace", "why")]
+    def why(letter: "Buried") -> str:
+        # Of what is gone there is nothing but this.
+        detail = fact(letter, "detail")
+        return detail if letter.hollow else shortened(detail, 60)
+
+    rows = [("id", "died", "code", "from", "to", "trace", "replayed into", "why")]
     rows += [
         (
             letter.id,
@@ -262,7 +277,8 @@ def _write(found: list["Buried"]) -> None:
             fact(letter, "sender_path"),
             fact(letter, "resolved_target"),
             letter.trace_id,
-            fact(letter, "detail")[:60],
+            letter.replayed_into or "",
+            why(letter),
         )
         for letter in found
     ]

@@ -17,6 +17,7 @@ INTERRUPTED: Final = 130
 
 _STATUS: Final = {
     "server_unavailable": NO_SERVER,
+    "server_full": NO_SERVER,
     "server_unfit": NO_SERVER,
     "server_missing": NO_SERVER,
     "backlogged": NOT_NOW,

@@ -12,6 +12,20 @@ from colony.link import check_server
 T = TypeVar("T")
 
 
+def look(config: Config, talk: Callable[[Access], Awaitable[T]]) -> T:
+    """What `talk` comes to, which only reads: that is done on a server that is unfit as well.
+
+    Raises ServerUnavailable where nobody answers.
+    """
+
+    async def run() -> T:
+        async with Access(server_of(config), config.name) as access:
+            await promptly(access.link.open())
+            return await talk(access)
+
+    return asyncio.run(run())
+
+
 def ask(config: Config, talk: Callable[[Access], Awaitable[T]]) -> T:
     """What `talk` comes to, over a connection that is closed afterwards.
 

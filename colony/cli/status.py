@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def status(config: "Config", output: str) -> None:
     """Show a colony on one screen: processes, cells, backlog, rounds, dead letters."""
     from colony.cli.screen import write_json
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
-    found = ask(config, lambda access: access.status())
+    found = look(config, lambda access: access.status())
     if output == "json":
         write_json(found.to_json())
     else:
@@ -35,9 +35,9 @@ def status(config: "Config", output: str) -> None:
 def rounds(config: "Config", turn_id: str | None, output: str) -> None:
     """Show the rounds that wait for results, the oldest first; those of one question by TURN_ID."""
     from colony.cli.screen import write_json
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
-    found = ask(config, lambda access: access.rounds(turn_id=turn_id))
+    found = look(config, lambda access: access.rounds(turn_id=turn_id))
     if output == "json":
         write_json([round_.to_json() for round_ in found])
     elif found:
@@ -77,9 +77,15 @@ def _write_status(found: "Status") -> None:
             for cell in found.cells
         ]
         table([*rows, ("to be routed", "", "", *_waiting(found.routing))], indent="  ")
-    oldest = f", the oldest for {age(found.oldest_trace_ms)}" if found.open_traces else ""
+    refusing = bad("  new messages are refused") if found.refusing else ""
+    click.echo(f"\n{heading('backlog')}  {found.waiting} of at most {found.backlog_max}{refusing}")
+    unended = found.open_traces + found.quiet_traces
+    oldest = f", the oldest for {age(found.oldest_trace_ms)}" if unended else ""
     click.echo(heading("\ntraces"))
-    click.echo(f"  {found.open_traces} open{oldest}; {found.ended_traces} ended and kept")
+    click.echo(
+        f"  {found.open_traces} open, {found.quiet_traces} quiet{oldest}; "
+        f"{found.ended_traces} ended and kept"
+    )
     click.echo(heading("\nrounds"))
     if found.rounds:
         _write_rounds(found.rounds, limit=5, indent="  ")

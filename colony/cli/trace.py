@@ -28,10 +28,10 @@ def trace(config: "Config", trace_id: str, follow: bool, bodies: bool, output: s
 
     With --format json bodies are always shown, as far as the tree's trace_bodies keeps them.
     """
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
     show = _follow if follow else _show
-    ask(config, lambda access: show(access, trace_id, output, bodies))
+    look(config, lambda access: show(access, trace_id, output, bodies))
 
 
 @click.command()
@@ -42,9 +42,9 @@ def trace(config: "Config", trace_id: str, follow: bool, bodies: bool, output: s
 def traces(config: "Config", state: "State | None", limit: int, output: str) -> None:
     """List traces, the newest first."""
     from colony.cli.screen import moment, table, write_json
-    from colony.cli.session import ask
+    from colony.cli.session import look
 
-    found = ask(config, lambda access: _newest(access, state, limit))
+    found = look(config, lambda access: _newest(access, state, limit))
     if output == "json":
         write_json([trace.to_json() for trace in found])
     elif found:

@@ -1,4 +1,4 @@
-"""A primary, a replica and the sentinels that watch them, and everything a test may do to them.
+"""A primary, its replicas and the sentinels that watch them, and everything a test may do to them.
 
 Each is a real process on a loopback port, and none outlives the test process. Who leads changes as
 it does anywhere: the sentinels find out, agree and promote.
@@ -120,21 +120,35 @@ class Node:
 
 
 class ReplicatedServer:
-    """Two servers, one of which leads, and three sentinels; all of it goes with the context."""
+    """Servers, one of which leads, and three sentinels; all of it goes with the context."""
 
-    def __init__(self, binary: Path, *, down_after_ms: int) -> None:
+    def __init__(
+        self, binary: Path, *, replicas: int, down_after_ms: int, failover_timeout_ms: int
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="colony-"))
         self._password, self._sentinel_password = secrets.token_hex(16), secrets.token_hex(16)
-        ports = _free_ports(5)
-        self.nodes = [self._server(binary, port, of=ports[0]) for port in ports[:2]]
-        self.sentinels = [
-            self._sentinel(binary, n, ports, down_after_ms=down_after_ms) for n in range(3)
-        ]
+        ports = _free_ports(1 + replicas + 3)
+        servers, sentinels = ports[:-3], ports[-3:]
+        self.nodes = [self._server(binary, n, servers) for n in range(len(servers))]
+        watched = self._watched(servers, down_after_ms, failover_timeout_ms)
+        self.sentinels = [self._sentinel(binary, n, sentinels, watched) for n in range(3)]
 
     @classmethod
-    def start(cls, binary: Path, *, down_after_ms: int = 500) -> Self:
-        """Empty servers, of which the second follows the first, watched by sentinels."""
-        started = cls(binary, down_after_ms=down_after_ms)
+    def start(
+        cls,
+        binary: Path,
+        *,
+        replicas: int = 1,
+        down_after_ms: int = 500,
+        failover_timeout_ms: int = 3_000,
+    ) -> Self:
+        """Empty servers, of which all follow the first, watched by sentinels."""
+        started = cls(
+            binary,
+            replicas=replicas,
+            down_after_ms=down_after_ms,
+            failover_timeout_ms=failover_timeout_ms,
+        )
         try:
             for node in (*started.nodes, *started.sentinels):
                 node.start()
@@ -161,9 +175,19 @@ class ReplicatedServer:
 
     @property
     def replica(self) -> Node:
-        """Who does not lead."""
+        """Who leads next: of those that do not lead, the one that sentinels prefer."""
+        return self.replicas[0]
+
+    @property
+    def replicas(self) -> list[Node]:
+        """Who does not lead, in the order in which sentinels prefer them."""
         primary = self.primary
-        return next(node for node in self.nodes if node is not primary)
+        return [node for node in self.nodes if node is not primary]
+
+    @property
+    def failing_over(self) -> bool:
+        """Whether a sentinel has a failover under way that is not over yet."""
+        return any("failover_in_progress" in self._state(each)["flags"] for each in self.sentinels)
 
     def await_leader(self, node: Node) -> None:
         """Return when `node` leads and every sentinel says so."""
@@ -175,9 +199,9 @@ class ReplicatedServer:
         _await(leads, f"the server on port {node.port} leads")
 
     def await_whole(self) -> None:
-        """Return when both servers run, one follows the other, and all sentinels know all."""
+        """Return when all servers run, all follow one of them, and all sentinels know all."""
 
-        _await(lambda: self.replica.follows, "the replica follows")
+        _await(lambda: all(node.follows for node in self.replicas), "the replicas follow")
         _await(lambda: all(map(self._watches, self.sentinels)), "the sentinels know each other")
 
     def fail_over(self) -> None:
@@ -196,9 +220,14 @@ class ReplicatedServer:
         _await(leads, "a sentinel lets the replica lead")
 
     def part(self) -> None:
-        """Cut the replica off: what is written from now on does not reach it until `join`."""
-        self.replica.ask("CONFIG", "SET", "masterauth", "parted")
+        """Cut the replicas off: what is written from now on reaches none of them until `join`."""
+        for node in self.replicas:
+            self.hold_up(node)
         self.primary.ask("CLIENT", "KILL", "TYPE", "replica")
+
+    def hold_up(self, node: Node) -> None:
+        """Let `node` follow nobody but whom it follows until `join`; a failover waits for it."""
+        node.ask("CONFIG", "SET", "masterauth", "parted")
 
     def join(self) -> None:
         """Let every server that runs follow again."""
@@ -226,39 +255,51 @@ class ReplicatedServer:
     def _told(self, sentinel: Node) -> int:
         return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
 
-    @staticmethod
-    def _watches(sentinel: Node) -> bool:
-        told = sentinel.ask("SENTINEL", "MASTER", SERVICE)
-        state = dict(zip(told[::2], told[1::2], strict=True))
-        wanted = {"flags": "master", "num-slaves": "1", "num-other-sentinels": "2"}
-        return wanted.items() <= state.items()
+    def _watches(self, sentinel: Node) -> bool:
+        replicas = str(len(self.nodes) - 1)
+        wanted = {"flags": "master", "num-slaves": replicas, "num-other-sentinels": "2"}
+        return wanted.items() <= self._state(sentinel).items()
 
-    def _server(self, binary: Path, port: int, *, of: int) -> Node:
-        follow = f"replicaof 127.0.0.1 {of}\n" if port != of else ""
+    @staticmethod
+    def _state(sentinel: Node) -> dict[str, str]:
+        told = sentinel.ask("SENTINEL", "MASTER", SERVICE)
+        return dict(zip(told[::2], told[1::2], strict=True))
+
+    def _server(self, binary: Path, number: int, ports: list[int]) -> Node:
+        port = ports[number]
+        follow = f"replicaof 127.0.0.1 {ports[0]}\n" if number else ""
         config = (
             f"port {port}\nbind 127.0.0.1\nrequirepass {self._password}\n"
             f'masterauth {self._password}\nappendonly yes\nsave ""\nrepl-diskless-sync-delay 0\n'
-            f"repl-timeout 5\nrepl-ping-replica-period 1\n{follow}"
+            f"repl-timeout 5\nrepl-ping-replica-period 1\n"
+            f"replica-priority {100 + number}\n{follow}"
         )
         return self._node(binary, port, config, self._password)
 
-    def _sentinel(self, binary: Path, number: int, ports: list[int], *, down_after_ms: int) -> Node:
+    def _watched(self, servers: list[int], down_after_ms: int, failover_timeout_ms: int) -> str:
+        replicas = "".join(
+            f"sentinel known-replica {SERVICE} 127.0.0.1 {port}\n" for port in servers[1:]
+        )
+        return (
+            f"sentinel monitor {SERVICE} 127.0.0.1 {servers[0]} 2\n"
+            f"sentinel auth-pass {SERVICE} {self._password}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
+            f"sentinel failover-timeout {SERVICE} {failover_timeout_ms}\n{replicas}"
+        )
+
+    def _sentinel(self, binary: Path, number: int, ports: list[int], watched: str) -> Node:
         # They are told of each other: to find out for themselves takes them seconds.
         others = "".join(
             f"sentinel known-sentinel {SERVICE} 127.0.0.1 {port} {_name(n)}\n"
-            for n, port in enumerate(ports[2:])
+            for n, port in enumerate(ports)
             if n != number
         )
         config = (
-            f"port {ports[2 + number]}\nbind 127.0.0.1\nrequirepass {self._sentinel_password}\n"
+            f"port {ports[number]}\nbind 127.0.0.1\nrequirepass {self._sentinel_password}\n"
             f"sentinel sentinel-pass {self._sentinel_password}\nsentinel myid {_name(number)}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {ports[0]} 2\n"
-            f"sentinel auth-pass {SERVICE} {self._password}\n"
-            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
-            f"sentinel failover-timeout {SERVICE} 3000\n"
-            f"sentinel known-replica {SERVICE} 127.0.0.1 {ports[1]}\n{others}"
+            f"{watched}{others}"
         )
-        return self._node(binary, ports[2 + number], config, self._sentinel_password, "--sentinel")
+        return self._node(binary, ports[number], config, self._sentinel_password, "--sentinel")
 
     def _node(self, binary: Path, port: int, config: str, password: str, *options: str) -> Node:
         folder = self._folder / str(port)

@@ -10,7 +10,7 @@ from colony.codec import encode_body, encode_head, pack
 from colony.dead_letters import ALL, PAGE, Which, facts_of
 from colony.envelope import DeadLetter, Head
 from colony.errors import EnvelopeError
-from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
+from colony.topology.model import QUIET, CellSettings, CellSpec, EdgeSpec, TopologySpec
 
 BODY = encode_body(Body.of(Entry.say("user", "hello")))
 
@@ -25,11 +25,17 @@ async def access(redis_url: str) -> AsyncIterator[Access]:
         yield access
 
 
-async def bury(access: Access, code: str = "cell_failed", cell: str = "/a", n: int = 1) -> str:
+async def bury(
+    access: Access,
+    code: str = "cell_failed",
+    cell: str = "/a",
+    n: int = 1,
+    sender: str = "/s",
+) -> str:
     """So many letters, of traces that are gone; returns the id of the last."""
     for _ in range(n):
-        head = Head(id="t", trace_id="t", sender="/s", target=cell, ttl=0)
-        letter = DeadLetter(code, "why", "/s", cell, cell, head, BODY)
+        head = Head(id="t", trace_id="t", sender=sender, target=cell, ttl=0)
+        letter = DeadLetter(code, "why", sender, cell, cell, head, BODY)
         envelope = ("facts", facts_of(letter), "head", encode_head(head), "body", BODY)
         letter_id = await access.link.command(
             "XADD", access.keys.dead(), "*", "trace", "t", "code", code, *envelope
@@ -153,3 +159,43 @@ async def test_what_dies_again_meanwhile_is_left_for_another_time(
 
     assert len(tally.ids) == 3
     assert await access.dead_letters.count() == 6
+
+
+@pytest.mark.parametrize("sender", [None, "/"])
+async def test_letters_of_the_quiet_lane_are_passed_over_beside_those_they_stand_in_for(
+    access: Access, sender: str | None
+) -> None:
+    message = await bury(access, "cell_inactive", "/sink")
+    await bury(access, "cell_inactive", "/sink", 3, sender=QUIET)
+    which = Which(code="cell_inactive", from_path_prefix=sender)
+
+    for dry_run in (True, False):
+        tally = await access.replay_all(which, limit=None, dry_run=dry_run)
+        assert (tally.ids, tally.passed_over, tally.next) == ([message], 3, None)
+        assert tally.to_json()["passed_over"] == 3
+
+    assert await routed(access) == 1
+
+
+async def test_letters_of_the_quiet_lane_are_replayed_where_they_are_asked_for(
+    access: Access,
+) -> None:
+    await bury(access, "cell_inactive", "/sink")
+    await bury(access, "cell_inactive", "/sink", 3, sender=QUIET)
+
+    tally = await access.replay_all(Which(from_path_prefix=QUIET), limit=None, dry_run=False)
+
+    assert (len(tally.ids), tally.passed_over) == (3, 0)
+    assert await routed(access) == 3
+
+
+async def test_what_a_limit_passed_over_is_not_told_again(access: Access) -> None:
+    await bury(access)
+    await bury(access, n=2, sender=QUIET)
+    await bury(access)
+
+    first = await access.replay_all(ALL, limit=1, dry_run=True)
+    then = await access.replay_all(Which(after=first.next), limit=1, dry_run=True)
+
+    assert (len(first.ids), first.passed_over, len(then.ids), then.passed_over) == (1, 2, 1, 0)
+    assert then.next is None

@@ -193,6 +193,52 @@ async def test_many_admissions_share_one_look(redis_url: str, harness: Harness) 
     await link.close()
 
 
+async def test_what_is_still_being_born_counts_though_no_look_finds_it(
+    redis_url: str, harness: Harness
+) -> None:
+    topology, link = Topology.compile(fan_out()), Link(redis_url)
+    entrance = Pressure(link, harness.keys)
+    for _ in range(LIMIT):
+        await entrance.admit_one(topology)
+
+    with pytest.raises(Backlogged) as refused:
+        await entrance.admit_one(topology)
+    assert refused.value.facts["waiting"] == LIMIT
+    assert refused.value.facts["retry_after_s"] == 1
+
+    # None of them came to be.
+    for _ in range(LIMIT):
+        entrance.arrived()
+    await entrance.admit_one(topology)
+    await link.close()
+
+
+async def test_what_is_born_during_a_look_counts_until_the_next_one(
+    redis_url: str, harness: Harness
+) -> None:
+    topology = Topology.compile(fan_out())
+
+    class Slow(Link):
+        async def command(self, *parts, server=None):
+            found = await super().command(*parts, server=server)
+            while born:
+                born.pop()
+                entrance.arrived()
+            return found
+
+    link = Slow(redis_url)
+    born: list[int] = []
+    entrance = Pressure(link, harness.keys)
+    for _ in range(LIMIT):
+        await entrance.admit_one(topology)
+    born += range(LIMIT)
+
+    with pytest.raises(Backlogged):
+        await entrance.admit_one(topology)
+    await entrance.admit_one(topology)
+    await link.close()
+
+
 @pytest.mark.parametrize(
     ("looks", "retry_s"),
     [
@@ -202,6 +248,7 @@ async def test_many_admissions_share_one_look(redis_url: str, harness: Harness) 
         ([(0.0, 100), (2.0, 100)], 60),
         ([(0.0, 100), (2.0, 120)], 60),
         ([(0.0, 100_000), (2.0, 11)], 1),
+        ([(0.0, 0), (2.0, 9)], 1),
     ],
 )
 def test_how_soon_to_try_again_follows_from_how_fast_the_backlog_falls(

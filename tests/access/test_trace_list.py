@@ -15,6 +15,7 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
 from colony.streams import Delivery, Step, Streams
+from colony.topology.model import TopologySpec
 from colony.traces import Traces
 
 KEYS = Keys("listed")
@@ -87,6 +88,8 @@ async def test_a_quiet_trace_is_listed_until_it_was_attended_to(
     link: Counting, listed: TraceList
 ) -> None:
     publication = Publication(link, KEYS)
+    await publication.publish(TopologySpec())
+    await publication.refresh()
     keeper = Keeper(Streams(link, KEYS, Blobs(link, KEYS)), publication)
     [trace_id] = await born(link)
     await lose(link)
@@ -97,6 +100,15 @@ async def test_a_quiet_trace_is_listed_until_it_was_attended_to(
 
     assert await ids(listed, "quiet") == []
     assert await ids(listed, "ended") == [trace_id]
+
+
+async def test_a_record_that_somebody_else_wrote_to_hides_no_other(
+    link: Link, listed: TraceList
+) -> None:
+    odd, trace_id = await born(link, 2)
+    await link.command("HSET", KEYS.trace(odd), "created_at", "yesterday")
+
+    assert await ids(listed, "open") == [trace_id]
 
 
 async def test_traces_are_listed_behind_many_of_another_state(

@@ -1,6 +1,7 @@
 """POST /messages: what is admitted, what is refused, what is waited for."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -282,21 +283,66 @@ async def test_a_message_before_any_tree_is_refused(redis_url: str) -> None:
 
 
 async def test_a_full_server_refuses_births_and_says_so(
-    http: httpx.AsyncClient, access: Access
+    http: httpx.AsyncClient, access: Access, caplog: pytest.LogCaptureFixture
 ) -> None:
     await access.topology()
     await access.link.command("CONFIG", "SET", "maxmemory", "1mb")
     try:
         response = await http.post("/messages", json=message())
+        await http.post("/messages", json=message())
+        ready = await http.get("/readyz")
+        status = (await http.get("/colony/status")).json()["status"]
     finally:
         await access.link.command("CONFIG", "SET", "maxmemory", "0")
 
-    assert problem(response) == (503, "server_unavailable")
+    assert problem(response) == (503, "server_full")
     assert response.headers["retry-after"]
+    assert [line.split()[0] for line in caplog.messages] == ["server_full"]
+    assert problem(ready) == (503, "server_full")
+    assert ready.json()["problems"] == status["problems"]
+    assert status["problems"][0].startswith("server_full: Redis is full: ")
+    assert status["backlog"]["refusing"]
+    assert (await http.get("/readyz")).json()["code"] == "not_ready"
+
+
+async def test_a_server_that_may_evict_is_given_no_message(
+    http: httpx.AsyncClient,
+    access: Access,
+    caplog: pytest.LogCaptureFixture,
+    eventually: Eventually,
+) -> None:
+    async def posted() -> tuple[int, str]:
+        answer = await http.post("/messages", json=message())
+        return answer.status_code, answer.json().get("code", "")
+
+    async def refused() -> bool:
+        return await posted() == (503, "server_unfit")
+
+    async def admitted() -> bool:
+        return (await posted())[0] == 202
+
+    assert await admitted()
+    await access.link.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    try:
+        await eventually(refused)
+        ready = await http.get("/readyz")
+        status = (await http.get("/colony/status")).json()["status"]
+    finally:
+        await access.link.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+    assert problem(ready) == (503, "server_unfit")
+    assert ready.json()["problems"] == status["problems"]
+    assert status["problems"][0].startswith("server_unfit: maxmemory-policy is volatile-lru")
+    await eventually(admitted)
+    assert [line.split()[0] for line in caplog.messages] == ["server_unfit"]
 
 
 async def test_above_the_backlog_a_message_is_refused_with_when_to_try_again(
-    http: httpx.AsyncClient, access: Access, spec: TopologySpec, eventually: Eventually
+    http: httpx.AsyncClient,
+    access: Access,
+    spec: TopologySpec,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     few = spec.model_copy(update={"settings": ColonySettings(ingress_backlog_max=2)})
     await access.publication.publish(few)
@@ -308,6 +354,11 @@ async def test_above_the_backlog_a_message_is_refused_with_when_to_try_again(
     refused = await http.post("/messages", json=message())
 
     assert problem(refused) == (429, "backlogged")
+    await http.post("/messages", json=message())
+    told = [(r.levelno, r.getMessage().split()[0]) for r in caplog.records]
+    assert told == [(logging.WARNING, "backlogged")]
+    backlog = (await http.get("/colony/status")).json()["status"]["backlog"]
+    assert backlog == {"waiting": 2, "max": 2, "refusing": True}
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert await access.link.command("DBSIZE") == before
     again = await http.post("/messages", json=message(), headers=key)

@@ -8,9 +8,9 @@ import pytest
 
 from colony.access import Access
 from colony.body import Body, Entry
+from colony.counts import Counts
 from colony.inbox import Inbox
 from colony.keys import GROUP
-from colony.repairs import Counts
 from colony.streams import Step, Streams
 
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
@@ -153,6 +153,8 @@ async def test_a_trace_that_nobody_took_up_is_quiet_and_not_open(
 
     assert (quiet["trace_id"], quiet["state"], quiet["live"]) == (lost, "quiet", 0)
     assert (open_["trace_id"], open_["state"], open_["live"]) == (moving, "open", 1)
+    counts = (await read(http, "/colony/status"))["status"]["traces"]
+    assert (counts["open"], counts["quiet"], counts["ended"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,8 @@ async def test_a_dead_letter_is_read_replayed_and_dropped(
     assert replayed.json()["trace_id"] != trace_id
 
     dropped = await http.delete(f"/colony/dead_letters/{row['id']}")
-    assert dropped.json()["dead_letter"] == row
+    into = replayed.json()["trace_id"]
+    assert dropped.json()["dead_letter"] == {**row, "replayed_into": into}
     assert (await http.get(f"/colony/dead_letters/{row['id']}")).status_code == 404
 
 

@@ -9,10 +9,13 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from colony.body import Body, Entry
 from colony.cli import main
 from colony.cli.failures import told
 from colony.cli.group import COMMANDS
 from colony.cli.screen import age
+from colony.codec import encode_body, encode_head, pack
+from colony.envelope import Head
 from colony.keys import Keys
 from colony.testing.redis_server import RedisServer
 
@@ -69,7 +72,47 @@ def test_a_server_that_evicts_is_refused(colony, redis_binary: Path) -> None:
             client.config_set("maxmemory-policy", "allkeys-lru")
         colony.env["COLONY_REDIS_URL"] = server.url
 
-        assert "server_unfit: maxmemory-policy is allkeys-lru" in colony("status", status=3).stderr
+        told = "server_unfit: maxmemory-policy is allkeys-lru"
+        assert told in colony("send", "/x", "y", status=3).stderr
+        assert told in colony("status").stdout
+        assert colony.json("status")["problems"][0].startswith(told)
+        assert colony("traces").stdout
+        assert colony("rounds").stdout == "no round is open\n"
+        assert colony("dead-letters", "list").stdout == "no dead letters\n"
+        assert "trace_not_found" in colony("trace", "x", status=2).stderr
+        assert told in colony("dead-letters", "replay", "--all", status=3).stderr
+
+
+def test_a_letter_without_an_envelope_is_shown_without_one(colony, redis_url: str) -> None:
+    detail = "1 envelope is nowhere; the last hop of its trace went from /planner to /reader"
+    facts = pack({"detail": detail, "sender_path": "", "attempts": 1})
+    fields = {"trace": "t", "code": "envelope_lost", "facts": facts, "head": pack(None), "body": ""}
+    with redis.Redis.from_url(redis_url) as client:
+        letter_id = client.xadd(Keys("colony").dead(), fields).decode()
+
+    shown = colony("dead-letters", "show", letter_id).stdout
+
+    assert "message: none, there is no envelope" in shown
+    assert "attempts" not in shown
+    assert colony.json("dead-letters", "show", letter_id)["message"] is None
+    assert colony("dead-letters", "list").stdout.splitlines()[1].endswith(detail)
+
+
+def test_a_letter_names_the_trace_it_was_replayed_into(colony, redis_url: str) -> None:
+    head = Head(id="t", trace_id="t", sender="/a", target="/b", ttl=3)
+    body = encode_body(Body.of(Entry.say("user", "hello")))
+    fields = {"trace": "t", "code": "no_route", "facts": pack({}), "head": encode_head(head)}
+    with redis.Redis.from_url(redis_url) as client:
+        letter_id = client.xadd(Keys("colony").dead(), {**fields, "body": body}).decode()
+    assert colony.json("dead-letters", "list")[0]["replayed_into"] is None
+
+    [replayed] = colony.json("dead-letters", "replay", letter_id)
+
+    assert colony.json("dead-letters", "list")[0]["replayed_into"] == replayed["trace_id"]
+    assert replayed["trace_id"] in colony("dead-letters", "list").stdout
+    assert (
+        f"replayed_into: {replayed['trace_id']}" in colony("dead-letters", "show", letter_id).stdout
+    )
 
 
 def test_what_is_not_there_ends_with_2(colony) -> None:

@@ -9,11 +9,11 @@ import pytest
 from colony import faults
 from colony.body import Body, Entry
 from colony.codec import decode_body, decode_head, encode_head
+from colony.counts import Counts
 from colony.desk import letter_of
 from colony.envelope import derived_id
 from colony.errors import MessageTimeout, ServerChanged, ServerUnavailable
 from colony.inbox import Inbox
-from colony.repairs import Counts
 from colony.streams import Delivery, Outgoing, Step
 from colony.testing.harness import Harness, at_random
 from colony.testing.redis_server import RedisServer

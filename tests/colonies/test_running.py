@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from colony.body import Body, Entry
-from colony.consumer import Pace
 from colony.dead_letters import DeadLetters
 from colony.errors import CellError
 from colony.keys import Keys
 from colony.link import Link
+from colony.pace import Pace
 from colony.publication import Publication
 from colony.roles import Router, Worker
 from colony.topology.load import load

@@ -97,6 +97,39 @@ async def test_a_primary_that_was_frozen_and_wakes_as_an_old_one_is_not_worked_w
         assert found.clean, found.told()
 
 
+async def test_a_server_that_was_promoted_is_worked_with_while_another_replica_cannot_follow(
+    nursery: Nursery, redis_url: str
+) -> None:
+    # So late do sentinels give up: the failover is not over before the other replica follows.
+    binary, late = Path(shutil.which("redis-server") or ""), 600_000
+    with ReplicatedServer.start(
+        binary, replicas=2, down_after_ms=late, failover_timeout_ms=late
+    ) as servers:
+        async with colony_at_work(nursery, servers.url, redis_url) as colony:
+            await colony.start()
+            colony.keep_sending("slow", *KINDS, pause_s=0.1)
+            await colony.answers(4)
+
+            old, new, other = servers.nodes
+            servers.hold_up(other)
+            await asyncio.to_thread(servers.fail_over)
+            await asyncio.to_thread(servers.await_leader, new)
+
+            async def left() -> bool:
+                return not old.clients()
+
+            assert await colony.within(left)
+            await colony.answers(ENOUGH)
+            assert servers.failing_over
+            servers.join()
+            await asyncio.to_thread(servers.await_whole)
+
+            assert not old.leads
+            found = await account(colony)
+            print(found)
+            assert found.clean, found.told()
+
+
 async def _command_line(*arguments: str) -> dict[str, object]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "colony.cli", *arguments, "--format", "json",

@@ -217,7 +217,7 @@ async def test_a_full_server_takes_nothing_new_and_drains_what_it_has(
     async with httpx.AsyncClient(base_url=api.address, timeout=30) as client:
         body = {"messages": [{"origin": "user", "type": "text", "text": "go"}]}
         refused = await client.post("/messages", json={"target": "/lull", "body": body})
-    assert (refused.status_code, refused.json()["code"]) == (503, "server_unavailable")
+    assert (refused.status_code, refused.json()["code"]) == (503, "server_full")
     assert await patient.link.command("ZCARD", patient.keys.open_traces()) <= born
 
     async def drained() -> bool:
@@ -301,3 +301,8 @@ async def test_a_server_that_is_told_to_evict_is_complained_of_and_not_ready(
         assert all(process.running for process in roles)
         admin.config_set("maxmemory-policy", "noeviction")
         assert await ready() == 200
+
+        async def relieved() -> bool:
+            return all(process.events("server_fit") for process in roles)
+
+        assert await colony.within(relieved)

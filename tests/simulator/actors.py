@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from colony.access.admission import Admission
 from colony.blobs import Blobs
 from colony.body import Body, Entry
-from colony.consumer import Consumer, Pace
+from colony.consumer import Consumer
 from colony.dead_letters import DeadLetters
 from colony.envelope import Headers
 from colony.errors import (
@@ -28,6 +28,7 @@ from colony.errors import (
 from colony.inbox import Inbox, Read
 from colony.keeper import Keeper
 from colony.keys import GROUP, Keys
+from colony.pace import Pace
 from colony.publication import Publication
 from colony.router import RouterDesk
 from colony.slots import Slots

@@ -1,6 +1,6 @@
-"""Soak: many rounds raced for by collectors in several processes, results in any order and doubled.
+"""Race: many rounds raced for by collectors in several processes, results in any order and doubled.
 
-`python -m bench.soak [--rounds N] [--workers N] [--tree NAME]` prints what it counted and ends with
+`python -m bench.race [--rounds N] [--workers N] [--tree NAME]` prints what it counted and ends with
 an error where a round fired twice or not at all, or anything became a dead letter.
 """
 
@@ -65,7 +65,7 @@ async def race(url: str, questions: int) -> tuple[Counter[str], float]:
 
 def main() -> None:
     """Race, print, judge."""
-    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.race", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10_000, metavar="N")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="processes that race")
     parser.add_argument("--tree", default="rounds-classic", help="rounds-classic or rounds-settle")
