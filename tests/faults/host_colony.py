@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -170,13 +170,14 @@ class HostColony:
     async def load(self, questions: int) -> AsyncIterator[Counter[str]]:
         """Within the block, that many are under way; how many tool calls each host answered."""
         ran: Counter[str] = Counter()
-        keeping = asyncio.create_task(self._keep(questions, ran))
+        enough = asyncio.Event()
+        keeping = asyncio.create_task(self._keep(questions, ran, enough))
         try:
             yield ran
         finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
+            # Not cancelled: what was admitted has to be known.
+            enough.set()
+            await keeping
 
     async def post(self, host: str, *, timeout_s: float = PATIENCE_S) -> str:
         """Send a message to the API on a host, always with the same key; returns its trace."""
@@ -195,9 +196,9 @@ class HostColony:
 
         return await asyncio.to_thread(send)
 
-    async def _keep(self, questions: int, ran: Counter[str]) -> None:
+    async def _keep(self, questions: int, ran: Counter[str], enough: asyncio.Event) -> None:
         under_way: set[str] = set()
-        while True:
+        while not enough.is_set():
             under_way |= {*await self.ask(questions - len(under_way))}
             for trace_id in await self._ended([*under_way]):
                 under_way.remove(trace_id)
