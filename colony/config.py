@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -136,7 +135,7 @@ class Config(BaseSettings):
     @classmethod
     def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
         url = value.get_secret_value() if value is not None else None
-        if url is not None and urlsplit(url).scheme not in _SCHEMES:
+        if url is not None and url.partition("://")[0] not in _SCHEMES:
             raise ValueError(f"an address starts redis://, rediss://, unix:// or {SCHEME}://")
         if url is not None and names_sentinels(url):
             ServiceAddress.parse(url)

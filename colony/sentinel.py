@@ -42,21 +42,24 @@ class ServiceAddress:
     @classmethod
     def parse(cls, url: str) -> Self:
         """The address that `url` is; raises ValueError, which tells no secret, where it is none."""
-        parts = urlsplit(url)
-        login, at, places = parts.netloc.rpartition("@")
-        service, slash, database = parts.path.removeprefix("/").partition("/")
+        # By hand: to a parser of URLs several hosts are none, and a bracket among them an error.
+        scheme, _, rest = url.partition("://")
+        place, _, query = rest.partition("?")
+        netloc, _, path = place.partition("/")
+        login, at, places = netloc.rpartition("@")
+        service, slash, database = path.partition("/")
         sentinels = tuple(found for place in places.split(",") if (found := _place(place)))
         whole = len(sentinels) == places.count(",") + 1 and service
-        if parts.scheme != SCHEME or not whole or not (database.isdecimal() or not slash):
+        if scheme != SCHEME or not whole or not (database.isdecimal() or not slash):
             raise ValueError(f"an address of sentinels is {SCHEME}://HOST:PORT,HOST:PORT/SERVICE")
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        options = dict(parse_qsl(query, keep_blank_values=True))
         own = {_OWN_LOGIN[name]: options.pop(name) for name in _OWN_LOGIN if name in options}
-        query = f"?{urlencode(options)}" if options else ""
+        asked = f"?{urlencode(options)}" if options else ""
         return cls(
             sentinels=sentinels,
             service=unquote(service),
             login=login + at,
-            tail=f"/{database or 0}{query}",
+            tail=f"/{database or 0}{asked}",
             sentinel_login=own,
         )
 

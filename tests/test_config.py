@@ -108,3 +108,9 @@ def test_data_lies_with_the_state_of_the_user_unless_it_is_named(
 
     assert Config.load({"name": "x"}).home == Path("/state/colony/x")
     assert Config.load({"data": "/here"}).home == Path("/here")
+
+
+def test_an_address_may_name_sentinels_by_bracketed_addresses() -> None:
+    url = "redis+sentinel://a:26379,[::1]:26379/main"
+
+    assert Config.load({"redis_url": url}).redis == url
