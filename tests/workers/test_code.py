@@ -1,9 +1,10 @@
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from colony.envelope import Emission, Envelope
 from colony.errors import CellError, TopologyError
 from colony.testing.host import RecordingHost
 from colony.topology.model import Consumes, Contract, Emits, FieldSpec
+from tests.workers.processes import children_running, eventually, running_in
 from workers.code import Code
 
 ECHO = """
@@ -23,6 +25,9 @@ import json, sys
 doc = json.load(sys.stdin)
 print(json.dumps({"header": {"route": "done"}, "messages": doc["body"]["messages"]}))
 """
+
+
+ZYGOTE = "zygote_process.py"
 
 
 def envelope(*entries: Entry, **fields: Any) -> Envelope:
@@ -55,12 +60,6 @@ def text_of(emissions: Any) -> str:
     return emissions[0].body.entries[0].text
 
 
-async def eventually(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not claim():  # noqa: ASYNC110  other processes have no event to wait for
-            await asyncio.sleep(0.02)
-
-
 # Params
 
 
@@ -90,11 +89,6 @@ async def test_a_handler_that_cannot_be_imported_is_refused_at_start() -> None:
 async def test_a_missing_script_file_is_refused_at_start() -> None:
     with pytest.raises(TopologyError, match=r"gone\.py"):
         await run({"script_path": "gone.py"})
-
-
-async def test_job_isolation_is_refused_at_start() -> None:
-    with pytest.raises(TopologyError, match="job"):
-        await run({"handler": f"{__name__}:upper"}, isolation="job")
 
 
 # Scripts
@@ -248,12 +242,12 @@ async def test_traceback_starts_in_the_script_itself() -> None:
 
 async def test_script_over_its_timeout_is_killed_with_what_it_started(tmp_path: Path) -> None:
     script = """
-import os, subprocess, sys, time
-child = subprocess.Popen(["sleep", "60"])
-open("pids", "w").write(f"{os.getpid()} {child.pid}")
+import subprocess, time
+subprocess.Popen(["sleep", "60"])
+open("begun", "w").close()
 time.sleep(60)
 """
-    params = {"script_inline": script, "external_timeout_ms": 500}
+    params = {"script_inline": script, "external_timeout_ms": 1000}
     host = RecordingHost.of("code", params, directory=tmp_path)
     async with started(host) as cell:
         begun = time.perf_counter()
@@ -261,29 +255,27 @@ time.sleep(60)
 
         assert emission.hop == {"finish_reason": "error", "error_code": "script_timeout"}
         assert time.perf_counter() - begun < 5
-        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-        await eventually(lambda: not any(_runs(pid) for pid in pids))
+        assert (tmp_path / "begun").exists()
+        await eventually(lambda: not running_in(tmp_path))
 
 
 async def test_cancelling_a_handle_kills_the_script(tmp_path: Path) -> None:
-    script = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    script = "import time\ntime.sleep(60)"
     host = RecordingHost.of("code", {"script_inline": script}, directory=tmp_path)
     async with started(host) as cell:
         handle = asyncio.create_task(cell.handle(envelope(), host))
-        pid_file = tmp_path / "pid"
-        await eventually(lambda: pid_file.exists() and pid_file.read_text() != "")
+        await eventually(lambda: running_in(tmp_path) != [])
         handle.cancel()
         with pytest.raises(asyncio.CancelledError):
             await handle
 
-        await eventually(lambda: not _runs(int(pid_file.read_text())))
+        await eventually(lambda: not running_in(tmp_path))
 
 
 async def test_what_a_script_leaves_running_neither_delays_nor_survives_it(tmp_path: Path) -> None:
     script = """
 import subprocess
-child = subprocess.Popen(["sleep", "60"])
-open("pid", "w").write(str(child.pid))
+subprocess.Popen(["sleep", "60"])
 print('{"messages": []}')
 """
     begun = time.perf_counter()
@@ -292,7 +284,7 @@ print('{"messages": []}')
 
     assert "error_code" not in emission.hop
     assert time.perf_counter() - begun < 5
-    await eventually(lambda: not _runs(int((tmp_path / "pid").read_text())))
+    assert not running_in(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -385,15 +377,22 @@ async def test_scripts_run_side_by_side() -> None:
     assert time.perf_counter() - begun < 2
 
 
-async def test_the_process_that_forks_is_replaced_when_it_dies() -> None:
-    kill = "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"
+async def test_the_process_that_forks_is_replaced_when_it_dies(tmp_path: Path) -> None:
     host = RecordingHost.of("code", {"script_inline": ECHO})
-    async with started(host) as cell:
-        (broken,) = await run_script(kill)
+    sleeping = RecordingHost.of(
+        "code", {"script_inline": "import time; time.sleep(60)"}, directory=tmp_path
+    )
+    async with started(host) as cell, started(sleeping) as other:
+        handle = asyncio.create_task(other.handle(envelope(), sleeping))
+        await eventually(lambda: running_in(tmp_path) != [])
+        (zygote,) = children_running(ZYGOTE)
+        os.kill(zygote, signal.SIGKILL)
+        (broken,) = await handle
         (emission,) = await cell.handle(envelope(), host)
 
     assert broken.hop["error_code"] == "io_error"
     assert emission.hop["route"] == "done"
+    await eventually(lambda: not running_in(tmp_path))
 
 
 OWNER = """
@@ -416,33 +415,27 @@ asyncio.run(main())
 
 async def test_scripts_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
     path = os.pathsep.join(sys.path)
-    script = "import os, time; open('pids', 'w').write(f'{os.getppid()} {os.getpid()}')"
-    script += "; time.sleep(60)"
+    script = "import time; time.sleep(60)"
     owner = subprocess.Popen(  # noqa: ASYNC220  waited for below
         [sys.executable, "-c", OWNER, str(tmp_path), script], env={**os.environ, "PYTHONPATH": path}
     )
-    pids = tmp_path / "pids"
-    await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    await eventually(lambda: running_in(tmp_path) != [])
 
     owner.kill()
     owner.wait()
 
-    await eventually(lambda: not any(_runs(int(pid)) for pid in pids.read_text().split()))
+    await eventually(lambda: not running_in(tmp_path))
 
 
 async def test_the_process_that_forks_is_shared_and_ends_with_its_last_cell() -> None:
-    script = "import json, os; print(json.dumps({'messages': [], 'pid': os.getppid()}))"
-    hosts = [RecordingHost.of("code", {"script_inline": script}) for _ in range(2)]
-    async with started(hosts[0]) as one:
-        async with started(hosts[1]) as other:
-            found = [
-                (await cell.handle(envelope(), host))[0].body.to_json()["pid"]
-                for cell, host in zip((one, other), hosts, strict=True)
-            ]
-        assert _runs(int(str(found[0])))
+    hosts = [RecordingHost.of("code", {"script_inline": ECHO}) for _ in range(2)]
+    async with started(hosts[0]):
+        async with started(hosts[1]):
+            shared = children_running(ZYGOTE)
+        assert children_running(ZYGOTE) == shared
 
-    assert found[0] == found[1]
-    assert not _runs(int(str(found[0])))
+    assert len(shared) == 1
+    assert not children_running(ZYGOTE)
 
 
 async def test_an_error_answers_the_call_that_came_in() -> None:
@@ -573,7 +566,7 @@ def pid(envelope: Envelope, params: Mapping[str, Any]) -> Emission:
     return Emission.say(str(os.getpid()), context=dict(envelope.context), id=envelope.id)
 
 
-@pytest.mark.parametrize("isolation", [None, "inline", "process"])
+@pytest.mark.parametrize("isolation", [None, "inline", "process", "job"])
 @pytest.mark.parametrize("name", ["upper", "upper_async"])
 async def test_handler_gives_the_same_plain_or_async_inline_or_apart(
     name: str, isolation: str | None
@@ -646,11 +639,3 @@ async def test_an_isolated_handler_has_the_whole_envelope_and_another_process() 
 
     assert emission.hop == {"context": {"turn_id": "t-9"}, "id": "m-1"}
     assert text_of([emission]) != str(os.getpid())
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

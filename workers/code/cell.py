@@ -77,6 +77,10 @@ class Code(Cell):
         """A handler is quick: its process reads ahead, so that commits come in batches."""
         return self.max_concurrency if self.params.handler is None else QUICK
 
+    def killed_after_ms(self, limit_ms: int) -> int:
+        """In a process of its own a program has the time of its cell, and no more."""
+        return min(limit_ms, self.params.external_timeout_ms)
+
     @classmethod
     def declare(cls, params: Mapping[str, JsonValue]) -> ToolDeclaration | None:
         """What the handler declares of itself, where it is a tool that can be imported here."""
@@ -154,8 +158,6 @@ class Code(Cell):
 
 
 def _isolation_problem(isolation: Isolation | None, *, script: bool) -> str | None:
-    if isolation == "job":
-        return "isolation 'job' is not available for code cells"
     if isolation == "inline" and script:
         return "a script always runs in a process of its own"
     return None

@@ -24,7 +24,7 @@ _EMISSIONS = TypeAdapter(list[Emission])
 
 
 class IsolatedHandler:
-    """A handler of which each call is a process, killed with its group at the timeout."""
+    """A handler of which each call is a process, killed with all it started at the timeout."""
 
     def __init__(
         self, name: str, params: Params, *, timeout_ms: int, shared: zygote.Zygote

@@ -1,12 +1,8 @@
-"""Redaction: what is left of params and environment for a script, without their secrets."""
-
-from collections.abc import Mapping
+"""Redaction: what is left of the params of a cell for a script, without their secrets."""
 
 from pydantic import JsonValue
 
 from colony.redaction import is_secret
-
-_OURS = "COLONY_"
 
 
 def without_secrets(value: JsonValue) -> JsonValue:
@@ -18,12 +14,3 @@ def without_secrets(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [without_secrets(inner) for inner in value]
     return value
-
-
-def public_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment a script inherits: no secrets, and nothing of ours, whose URLs hold some."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not is_secret(name) and not name.startswith(_OURS)
-    }

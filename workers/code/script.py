@@ -27,7 +27,7 @@ _OPTIONAL = ("reply_to", "parent_message_id", "correlation_id")
 
 
 class ScriptProgram:
-    """A script of which each run is a fresh process, killed with its group at the timeout."""
+    """A script of which each run is a fresh process, killed with all it started at the timeout."""
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class ScriptProgram:
             "exit_code": 0,
             "duration_ms": round((time.perf_counter() - begun) * 1000),
             "had_stderr": bool(finished.stderr),
+            "confinement": finished.confinement,
         }
         return read_stdout(finished.stdout, added)
 

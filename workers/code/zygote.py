@@ -14,15 +14,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.code.redaction import public_environment
+from colony.confinement.environment import plain_environment
+from colony.confinement.limits import Limits
 from workers.code.zygote_process import BEGUN, Job, Setup
 
 PROGRAM = Path(__file__).with_name("zygote_process.py")
 
-# An address space, not memory in use: numpy alone reserves hundreds of megabytes.
-MEMORY_BYTES = 2 * 1024**3
-# Of stdout, stderr and every file a script writes: an endless print ends here.
-FILE_BYTES = 64 * 1024**2
+# Stdout and stderr of a script are files: an endless print ends here.
+LIMITS = Limits(file_bytes=64 * 1024**2)
 PATIENCE_S = 5.0
 DYING_S = 1.0
 
@@ -43,8 +42,9 @@ class Script:
             argv=[str(self.file) if self.file else "-c"],
             first_import=str(self.file.parent) if self.file else "",
             directory=str(self.directory),
-            memory_bytes=MEMORY_BYTES,
-            file_bytes=FILE_BYTES,
+            # The root is where a program stands that has no folder, and no place to write to.
+            home=tempfile.gettempdir() if self.directory == Path("/") else str(self.directory),
+            limits=LIMITS._asdict(),
         )
 
 
@@ -55,13 +55,16 @@ class Finished:
     exit_code: int
     stdout: bytes
     stderr: bytes
+    confinement: str
 
 
 class Zygote:
-    """One warm process. `preload` are modules it imports once, before its first fork."""
+    """One warm process. `preload` are modules it imports once, before its first fork; `way` is for
+    who will not have the best confinement there is."""
 
-    def __init__(self, preload: tuple[str, ...] = ()) -> None:
+    def __init__(self, preload: tuple[str, ...] = (), *, way: str | None = None) -> None:
         self.preload = preload
+        self.way = way
         self._orders: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,13 +76,13 @@ class Zygote:
         self._orders, theirs = socket.socketpair()
         self._orders.setblocking(False)
         path = [entry for entry in sys.path if entry]
-        setup = Setup(path=path, preload=list(self.preload))
+        setup = Setup(path=path, preload=list(self.preload), way=self.way)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM), json.dumps(setup)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                env=public_environment(os.environ),
+                env=plain_environment(os.environ),
                 # A Ctrl-C at the terminal is for the worker, which still has work to drain.
                 start_new_session=True,
             )
@@ -99,19 +102,19 @@ class Zygote:
     async def run(self, script: Script, stdin: bytes) -> Finished:
         """Run `script` to its end. Raises OSError where it cannot be run or its zygote dies.
 
-        Cancellation kills the script with every process of its group.
+        Nothing it started is left afterwards, or a moment after a cancellation.
         """
         self.start()
         job = json.dumps(script.as_job()).encode()
         files = [_memory_file(content) for content in (job, stdin, b"", b"")]
         try:
-            exit_code = await self._exit_code(files)
-            return Finished(exit_code, _content(files[2]), _content(files[3]))
+            exit_code, way = await self._end_of(files)
+            return Finished(exit_code, _content(files[2]), _content(files[3]), way)
         finally:
             for file in files:
                 os.close(file)
 
-    async def _exit_code(self, files: list[int]) -> int:
+    async def _end_of(self, files: list[int]) -> tuple[int, str]:
         answer = await self._ask(files)
         if not answer and await self._died():
             # It was dying when it was asked: the script has not begun, so another may be asked.
@@ -121,10 +124,11 @@ class Zygote:
             answer = await self._ask(files)
         if answer in (b"", BEGUN):
             raise ConnectionResetError("the process that runs scripts died")
-        return int(answer.removeprefix(BEGUN))
+        exit_code, way = answer.removeprefix(BEGUN).decode().split()
+        return int(exit_code), way
 
     async def _ask(self, files: list[int]) -> bytes:
-        """What the process tells of a job: that it has begun, then its exit code."""
+        """What the process tells of a job: that it has begun, then how it ended."""
         line, theirs = socket.socketpair()
         # Closing the line is what kills a script nobody waits for.
         with line:
@@ -133,7 +137,7 @@ class Zygote:
                 self._send([*files, theirs.fileno()])
             told = b""
             loop = asyncio.get_running_loop()
-            while told in (b"", BEGUN) and (heard := await loop.sock_recv(line, 16)):
+            while told in (b"", BEGUN) and (heard := await loop.sock_recv(line, 64)):
                 told += heard
             return told
 

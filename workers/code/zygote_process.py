@@ -5,18 +5,17 @@ every fork starts from the same clean interpreter and costs a few milliseconds.
 
 Its standard input is a socket. One byte on it is one job and carries five descriptors: the job
 (JSON), the job's stdin, the files that take its stdout and stderr, and the line on which the exit
-code is told. Whoever closes the other end of that line kills the job with its process group; the
-end of standard input, or of the process that started this one, kills them all. A line that closes
-before it says that its job has begun belongs to a job that never ran.
+code is told. Each job runs confined: nothing it started is left when its end is told. Whoever
+closes the other end of that line kills the job with all it started; the end of standard input, or
+of the process that started this one, kills them all. A line that closes before it says that its job
+has begun belongs to a job that never ran.
 """
 
 import atexit
-import ctypes
 import gc
 import importlib
 import json
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -33,7 +32,6 @@ DESCRIPTORS = 5
 # What is told on a line once its job has been forked.
 BEGUN = b"."
 OWNER_CHECK_S = 1.0
-PR_SET_PDEATHSIG = 1
 FLUSH_FAILED = 120
 
 # Loaded before the first fork because scripts ask for them; none keeps anything of a script.
@@ -51,10 +49,14 @@ WARM = (
 
 
 class Setup(TypedDict):
-    """What a zygote is started with: its import path, and what to import before the first fork."""
+    """What a zygote is started with: its import path, and what to import before the first fork.
+
+    `way` is how it confines its jobs; at its best where that is None.
+    """
 
     path: list[str]
     preload: list[str]
+    way: str | None
 
 
 class Job(TypedDict):
@@ -65,26 +67,29 @@ class Job(TypedDict):
     argv: list[str]
     first_import: str
     directory: str
-    memory_bytes: int
-    file_bytes: int
+    home: str
+    limits: dict[str, int | None]
 
 
 def main() -> None:
     """Be a zygote until the process that started this one is gone."""
     setup: Setup = json.loads(sys.argv[1])
     sys.path[:] = setup["path"]
+    # Tried before an import can start a thread.
+    best = _supervision().strongest()
     for name in (*WARM, *setup["preload"]):
         # What cannot be imported is the job's failure: it tries again and says why.
         with suppress(Exception):
             importlib.import_module(name)
-    Zygote(socket.socket(fileno=0)).serve()
+    Zygote(socket.socket(fileno=0), setup["way"] or best).serve()
 
 
 class Zygote:
     """The loop: fork on a job, tell its exit code, kill what nobody waits for."""
 
-    def __init__(self, orders: socket.socket) -> None:
+    def __init__(self, orders: socket.socket, way: str) -> None:
         self.owner = os.getppid()
+        self.way = way
         self.orders = orders
         self.lines: dict[int, socket.socket] = {}
         self.bell, self.clapper = socket.socketpair()
@@ -106,7 +111,9 @@ class Zygote:
                 action: Callable[[], None] = key.data
                 action()
         for pid in self.lines:
-            _kill_group(pid)
+            os.kill(pid, signal.SIGTERM)
+        for pid in self.lines:
+            os.waitpid(pid, 0)
 
     def _take(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self.orders, 1, DESCRIPTORS)
@@ -121,7 +128,7 @@ class Zygote:
             with suppress(OSError):  # no fork to be had: the line closes, which says so
                 pid = os.fork()
                 if pid == 0:
-                    _become(job, compiled, streams)
+                    _become(job, compiled, streams, self.way)
                 self._follow(pid, line.dup())
         for descriptor in streams:
             os.close(descriptor)
@@ -129,9 +136,6 @@ class Zygote:
     def _follow(self, pid: int, line: socket.socket) -> None:
         with suppress(OSError):
             line.sendall(BEGUN)
-        # On both sides, whichever is first: a kill must find the group.
-        with suppress(ProcessLookupError, PermissionError):
-            os.setpgid(pid, pid)
         self.lines[pid] = line
         self.selector.register(line, selectors.EVENT_READ, lambda: self._abandon(pid, line))
 
@@ -139,22 +143,20 @@ class Zygote:
         # The job may have ended, and been told of, in the same turn of the loop.
         if self.lines.get(pid) is line:
             self.selector.unregister(line)
-            _kill_group(pid)
+            os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         self.bell.recv(4096)
         for pid in list(self.lines):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
-                # What the job left running in its group ends with it.
-                _kill_group(pid)
                 self._tell(self.lines.pop(pid), os.waitstatus_to_exitcode(status))
 
     def _tell(self, line: socket.socket, exit_code: int) -> None:
         with suppress(KeyError):
             self.selector.unregister(line)
         with suppress(OSError):
-            line.sendall(str(exit_code).encode())
+            line.sendall(f"{exit_code} {self.way}".encode())
         line.close()
 
 
@@ -166,17 +168,18 @@ def _compiled(text: str, filename: str) -> types.CodeType | None:
         return None  # compiled again in the fork, where the error belongs to the script
 
 
-def _become(job: Job, compiled: types.CodeType | None, streams: list[int]) -> NoReturn:
+def _become(job: Job, compiled: types.CodeType | None, streams: list[int], way: str) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _die_with_parent()
-        os.setpgid(0, 0)
+        supervision = _supervision()
+        supervision.kernel.die_with_parent()
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         # A script must not reach the orders of this process or the lines of other jobs.
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        supervision.confine(supervision.Limits(**job["limits"]), way)
         code = _run(job, compiled)
     except BaseException:
         traceback.print_exc()
@@ -187,7 +190,7 @@ def _become(job: Job, compiled: types.CodeType | None, streams: list[int]) -> No
 def _run(job: Job, compiled: types.CodeType | None) -> int:
     _open_streams()
     os.chdir(job["directory"])
-    _limit(job)
+    os.environ["HOME"] = job["home"]
     sys.argv = job["argv"]
     sys.path.insert(0, job["first_import"])
     module = types.ModuleType("__main__")
@@ -216,17 +219,6 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _limit(job: Job) -> None:
-    for kind, wanted in (
-        (resource.RLIMIT_AS, job["memory_bytes"]),
-        (resource.RLIMIT_FSIZE, job["file_bytes"]),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, ceiling = resource.getrlimit(kind)
-        limit = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-        resource.setrlimit(kind, (limit, limit))
-
-
 def _exit_code(request: SystemExit) -> int:
     if request.code is None:
         return 0
@@ -247,15 +239,9 @@ def _finish(code: int) -> int:
     return code
 
 
-def _die_with_parent() -> None:
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def _supervision() -> types.ModuleType:
+    # Found on the path this process is told of, so not where imports usually stand.
+    return importlib.import_module("colony.confinement.supervision")
 
 
 if __name__ == "__main__":

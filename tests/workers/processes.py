@@ -1,0 +1,48 @@
+"""Processes as /proc shows them: what a call left running, whatever it did to hide."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+async def eventually(claim: Callable[[], bool]) -> None:
+    """`claim` holds within ten seconds."""
+    async with asyncio.timeout(10):
+        while not claim():  # noqa: ASYNC110  other processes have no event to wait for
+            await asyncio.sleep(0.02)
+
+
+def running_in(directory: Path) -> list[int]:
+    """The processes that work in `directory`; who inherits it from a parent counts, too."""
+    return [int(folder.name) for folder in _living() if _link(folder / "cwd") == str(directory)]
+
+
+def children_running(program: str) -> list[int]:
+    """The children of this process with `program` on their command line."""
+    return [
+        int(folder.name)
+        for folder in _living()
+        if _fields(folder)[1] == str(os.getpid())
+        and program.encode() in (folder / "cmdline").read_bytes()
+    ]
+
+
+def _living() -> Iterator[Path]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                if _fields(folder)[0] != "Z":
+                    yield folder
+
+
+def _fields(folder: Path) -> list[str]:
+    return (folder / "stat").read_text().rpartition(")")[2].split()
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
