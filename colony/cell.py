@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -38,6 +39,54 @@ class Tables(Protocol):
         """Do `operation` atomically. A refusal is a reply with an error code, not an exception."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What all workers together may ask of one endpoint; 0 is no limit."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a call may be made now; if not, in how many seconds to ask again, and why.
+
+    `why` is `requests`, `tokens`, `in_flight`, `cooldown` (the endpoint asked for it) or `breaker`
+    (it failed again and again).
+    """
+
+    wait_s: float = 0.0
+    why: str | None = None
+
+    @property
+    def granted(self) -> bool:
+        """Whether the call may be made."""
+        return self.why is None
+
+
+CallOutcome = Literal["answered", "limited", "failed", "neutral"]
+
+
+class Budget(Protocol):
+    """What all workers together may ask of one endpoint. It goes on without Redis, for less."""
+
+    async def take(self, call: str, *, cost: int, lease_ms: int) -> Admission:
+        """Whether the call of this name may be made, for `cost` tokens.
+
+        One that is never settled counts as under way for `lease_ms`. A repeat is the same call.
+        """
+
+    async def settle(
+        self, call: str, *, cost: int | None, outcome: CallOutcome, pause_s: float | None = None
+    ) -> None:
+        """The call is over: it cost that many tokens, or what was expected where nobody counted.
+
+        `limited` keeps everybody away for `pause_s`, or for a while that grows. `failed`, again and
+        again, does so as well. A repeat changes nothing.
+        """
+
+
 class Host(Protocol):
     """What a cell may ask of whoever runs it, for the envelope in hand."""
 
@@ -60,6 +109,9 @@ class Host(Protocol):
     def tables(self, schema: Schema) -> Tables:
         """The tables of this cell, made where they are missing."""
 
+    def budget(self, name: str, limits: Limits) -> Budget:
+        """The budget that all workers share under `name`, which must give no secret away."""
+
     async def recall(self, name: str) -> bytes | None:
         """What an earlier handle of this envelope recorded under `name`."""
 
@@ -76,8 +128,104 @@ class Host(Protocol):
         """Remove the leaves at or below the paths of `remove`, put the leaves of `put`, and return
         the state that results."""
 
+    async def tell(self, kind: str, **facts: JsonValue) -> None:
+        """Tell whoever follows the trace now; nobody keeps it, and nothing fails where nobody
+        hears it."""
+
     def keep(self, body: Body, hop: Mapping[str, JsonValue]) -> None:
         """Keep a message as an output of its trace; it is kept when this handle is committed."""
+
+    async def shelve(self, text: str) -> str:
+        """The handle of a text that is kept whole beside its trace; kept when this handle is
+        committed."""
+
+    async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
+        """At most `limit` bytes from `offset` on of a text that the trace shelved, and its size.
+
+        Raises NotFound where there is none.
+        """
+
+    async def announce(self, tools: Sequence[ToolDeclaration]) -> None:
+        """Tell every model within reach of this cell, on whatever host, that its tools are these.
+
+        They stand until the cell announces others or leaves the tree. Announced by the host that
+        `start` was given, of a type that `announces`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a source has come: the number it reached, -1 at the beginning, and how many births it
+    took."""
+
+    reached: int = -1
+    births: int = 0
+
+
+class Source(Protocol):
+    """What a cell may ask of whoever runs it, to make envelopes of its own.
+
+    Every process that hosts the cell has a source of it; what they share is in Redis. A birth is an
+    envelope that leaves by the cell's own edges as the first of a trace.
+    """
+
+    @property
+    def spec(self) -> CellSpec:
+        """The cell as the tree describes it, `${NAME}` replaced."""
+
+    @property
+    def directory(self) -> Path | None:
+        """The cell's own folder on this host with its published files; None where it has none."""
+
+    @property
+    def log(self) -> Logger:
+        """A logger that names the cell."""
+
+    async def clock(self) -> int:
+        """Milliseconds since the epoch, by the one clock that all hosts share."""
+
+    async def lead(self, lease_ms: int) -> bool:
+        """Whether this process is the one among all that holds the source.
+
+        It goes on holding it without asking again, until it stops. A process that is gone holds it
+        `lease_ms` longer.
+        """
+
+    async def mark(self, name: str = "") -> Mark:
+        """How far the source has come under `name`."""
+
+    async def raise_mark(self, mark: int, *, name: str = "", after: int | None = None) -> bool:
+        """Reach `mark` with nothing born; False where it was reached before.
+
+        With `after` also where the mark is not `after` any more.
+        """
+
+    async def birth(
+        self, emission: Emission, *, mark: int, name: str = "", after: int | None = None
+    ) -> bool:
+        """Reach `mark` with this birth, both or neither; False, and no birth, as in `raise_mark`.
+
+        Where too much waits in the colony the birth waits too.
+        """
+
+    async def forget_mark(self, name: str) -> None:
+        """Forget how far the source has come under `name`, which is never to be asked for again."""
+
+    async def admit(self, emission: Emission, *, guard: str) -> str:
+        """The trace that opened with this birth, once for each `guard` and emission.
+
+        Raises GuardReused where the guard belongs to another emission, Backlogged where too much
+        waits.
+        """
+
+    async def state(self) -> dict[str, str]:
+        """The durable state of this cell in the scope `cell`, by leaf path."""
+
+    async def put_state(self, leaves: Mapping[str, str]) -> None:
+        """Put leaves into the state."""
+
+    async def remove_state(self, paths: Sequence[str]) -> None:
+        """Remove leaves from the state."""
 
 
 class Cell:
@@ -97,6 +245,11 @@ class Cell:
     default_message_timeout_ms: ClassVar[int] = 0
     # What a model is told when the tree's contract declares no tool.
     default_tool: ClassVar[ToolDeclaration | None] = None
+    # Whether what is left out of a long result can be asked for by another call: then nothing of it
+    # has to be shelved.
+    reads_ranges: ClassVar[bool] = False
+    # Whether cells of the type learn their tools only while they run, and announce them.
+    announces: ClassVar[bool] = False
 
     def __init__(self, params: Params) -> None:
         self.params = params
@@ -129,6 +282,11 @@ class Cell:
         least = own + TIMEOUT_MARGIN_MS if own else 0
         return max(written or max(default, self.default_message_timeout_ms), least)
 
+    def killed_after_ms(self, limit_ms: int) -> int:
+        """How long one handle may take in a process of its own, which can be killed: by default as
+        long as one handle may take at all, `limit_ms`."""
+        return limit_ms
+
     @property
     def prefetch(self) -> int:
         """How many envelopes a process has in hand at once, those that wait for their turn
@@ -144,6 +302,20 @@ class Cell:
         May be called again for the same envelope after a crash; what it returns is published once.
         """
         raise NotImplementedError
+
+    async def probe(self) -> str:
+        """One line about what the cell reaches, tried just now; raises ColonyError where it cannot.
+
+        Called once the cell is started. It may cost what one small call of the cell does.
+        """
+        return "starts"
+
+    async def run(self, source: Source) -> None:
+        """Make envelopes of its own until cancelled; by default there are none.
+
+        Runs beside `handle` in every process, from `start` to `stop`. What it raises is logged, and
+        it is called again after a while.
+        """
 
     async def stop(self) -> None:
         """Close what `start` opened."""

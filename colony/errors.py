@@ -18,14 +18,27 @@
     ├── CellError               cell_failed
     │   └── MessageTimeout      message_timeout
     │       └── ToolOverdue     tool_timeout
+    ├── JobFailed               job_failed
+    │   ├── JobOverdue          job_timeout
+    │   ├── JobUntaken          no_job_worker
+    │   └── OutcomeUnknown      outcome_unknown
     ├── ToolError               tool_failed
     │   ├── InvalidInput        invalid_input
     │   ├── NotFound            not_found
+    │   ├── OutsideBoundary     path_outside_boundary
+    │   ├── NotADirectory       not_a_directory
+    │   ├── NotAFile            not_a_file
+    │   ├── PatternNotFound     pattern_not_found
+    │   ├── UnexpectedMatchCount  unexpected_match_count
     │   ├── ToolTimeout         timeout
     │   ├── Unreadable          io_error
     │   ├── TargetBlocked       target_blocked
     │   ├── InvalidRedirect     invalid_redirect
-    │   └── TooManyRedirects    too_many_redirects
+    │   ├── TooManyRedirects    too_many_redirects
+    │   ├── UnknownTool         unknown_tool
+    │   ├── NotConnected        not_connected
+    │   └── ConnectionLost      connection_lost
+    ├── PlatformError           send_failed
     ├── BlobUnavailable         blob_unavailable
     ├── BlobRecursionTooDeep    blob_recursion_too_deep
     ├── StoreError              store_refused
@@ -43,11 +56,13 @@
     ├── DeadLetterNotFound      dead_letter_not_found
     ├── RoundNotFound           round_not_found
     ├── Fenced                  fenced
+    ├── SettledElsewhere        settled
     ├── ServerChanged           server_changed
     ├── ServerUnfit             server_unfit
     ├── ServerMissing           server_missing
     ├── ServerUnavailable       server_unavailable
     │   └── ServerFull          server_full
+    ├── ModelUnreachable        model_unreachable
     ├── ConfigError             config_invalid
     └── ScriptError             script_mismatch
 
@@ -192,17 +207,47 @@ class ToolOverdue(MessageTimeout):
     code = "tool_timeout"
 
 
+class JobFailed(ColonyError):
+    """A job that ended without an answer; it is told by the edges of its cell."""
+
+    code = "job_failed"
+
+
+class JobOverdue(JobFailed):
+    """A job that was ended because it took too long."""
+
+    code = "job_timeout"
+
+
+class JobUntaken(JobFailed):
+    """A job that no process was there to take."""
+
+    code = "no_job_worker"
+    sentence = "no job process takes jobs of {queue}: start one with `colony jobs`"
+
+
+class OutcomeUnknown(JobFailed):
+    """A call that may change something and was begun before, with no word of how it ended."""
+
+    code = "outcome_unknown"
+    sentence = "{path} was begun before and cut off; what it did is not known, it is not run again"
+
+
 class ToolError(ColonyError):
     """A tool call that could not be done. The model reads the sentence, the edges read the code.
 
-    `hop` is what else the edges may know of it.
+    `hop` is what else the edges may know of it; `output` is what there is of a result, which the
+    model reads after the sentence.
     """
 
     code = "tool_failed"
 
-    def __init__(self, *, hop: Mapping[str, JsonValue] | None = None, **facts: object) -> None:
+    def __init__(
+        self, *, hop: Mapping[str, JsonValue] | None = None, output: str = "", **facts: object
+    ) -> None:
         super().__init__(**facts)
         self.hop = hop or {}
+        self.output = output
 
 
 class InvalidInput(ToolError):
@@ -216,6 +261,41 @@ class NotFound(ToolError):
 
     code = "not_found"
     sentence = "there is no {what}"
+
+
+class OutsideBoundary(ToolError):
+    """A path that leads out of the folder a tool may touch."""
+
+    code = "path_outside_boundary"
+    sentence = "{path} lies outside of the folder"
+
+
+class NotADirectory(ToolError):
+    """A path that goes on, or a listing that is asked for, below what is no folder."""
+
+    code = "not_a_directory"
+    sentence = "{path} is not a folder, or leads through something that is none"
+
+
+class NotAFile(ToolError):
+    """A path that names a folder, a pipe or a device."""
+
+    code = "not_a_file"
+    sentence = "{path} is not a file"
+
+
+class PatternNotFound(ToolError):
+    """A text to be replaced that the file does not hold."""
+
+    code = "pattern_not_found"
+    sentence = "{path} does not hold the text to find"
+
+
+class UnexpectedMatchCount(ToolError):
+    """A text to be replaced that the file holds more or less often than was said."""
+
+    code = "unexpected_match_count"
+    sentence = "{path} holds the text {found} times, not {expected}: nothing was changed"
 
 
 class ToolTimeout(ToolError):
@@ -250,6 +330,50 @@ class TooManyRedirects(ToolError):
 
     code = "too_many_redirects"
     sentence = "more than {limit} redirects"
+
+
+class UnknownTool(ToolError):
+    """A call of a tool that nobody offers."""
+
+    code = "unknown_tool"
+    sentence = "there is no tool {name!r}"
+
+
+class NotConnected(ToolError):
+    """A server of tools that is not reached; the call never came to it."""
+
+    code = "not_connected"
+    sentence = "the server of this tool is not reached, and the call was not made: {detail}"
+
+
+class ConnectionLost(ToolError):
+    """A connection to a server of tools that ended before the answer to a call."""
+
+    code = "connection_lost"
+    sentence = "no answer, and the call may have been carried out or not: {detail}"
+
+
+class PlatformError(ColonyError):
+    """A messaging platform that did not do what a proxy asked of it.
+
+    `repeatable` is true where it certainly did not, and may be asked again; `retry_after_s` is what
+    it asked for.
+    """
+
+    code = "send_failed"
+
+    def __init__(
+        self,
+        *,
+        status: int | None = None,
+        repeatable: bool = False,
+        retry_after_s: float | None = None,
+        **facts: object,
+    ) -> None:
+        super().__init__(**facts)
+        self.status = status
+        self.repeatable = repeatable
+        self.retry_after_s = retry_after_s
 
 
 class BlobUnavailable(ColonyError):
@@ -372,6 +496,13 @@ class Fenced(ColonyError):
     sentence = "trace {trace_id} has ended or is gone"
 
 
+class SettledElsewhere(ColonyError):
+    """A delivery that another process has settled on behalf of this one."""
+
+    code = "settled"
+    sentence = "the entry {entry} is settled"
+
+
 class ServerChanged(ColonyError):
     """A delivery of a server that this connection no longer talks to."""
 
@@ -406,6 +537,13 @@ class ServerFull(ServerUnavailable):
 
     code = "server_full"
     sentence = "Redis is full: {detail}"
+
+
+class ModelUnreachable(ColonyError):
+    """A model that was asked for a word and gave none."""
+
+    code = "model_unreachable"
+    sentence = "{model} at {place} answers {reason}: {detail}"
 
 
 class ConfigError(ColonyError):

@@ -1,23 +1,35 @@
 """Hosting: what a cell may ask while it handles one envelope, answered by Redis."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
+from redis.exceptions import RedisError
 
 from colony.body import Body
-from colony.cell import Tables
+from colony.budget import SharedBudget
+from colony.cell import Budget, Limits, Tables
 from colony.envelope import Envelope, digest
-from colony.errors import Fenced
+from colony.errors import ColonyError, Fenced
 from colony.keys import Keys
 from colony.link import Link
+from colony.live import LiveEvent
 from colony.log import Logger, get_logger
 from colony.lua.registry import Argument, Call, bind
 from colony.schema import Schema
+from colony.shelf import Shelf
 from colony.store import StoreTables
 from colony.topology.model import CellSpec, ToolDeclaration
 from colony.traces import write_output
+
+# What follows along may be lost; what is followed must not wait for it.
+TELL_S = 1.0
+
+
+Announce = Callable[[Sequence[ToolDeclaration]], Awaitable[None]]
 
 
 class LiveHost:
@@ -37,15 +49,18 @@ class LiveHost:
         tools: Sequence[ToolDeclaration],
         envelope: Envelope | None,
         server: str | None,
+        announce: Announce | None = None,
     ) -> None:
         self.spec = spec
         self.directory = directory
         self.tools = tools
         self.kept: list[bytes] = []
+        self.shelved: list[str] = []
         self._link = link
         self._keys = keys
         self._envelope = envelope
         self._server = server
+        self._announce = announce
 
     @property
     def log(self) -> Logger:
@@ -65,6 +80,10 @@ class LiveHost:
             envelope_id=envelope.id,
             server=self._server,
         )
+
+    def budget(self, name: str, limits: Limits) -> Budget:
+        """The budget that all workers of this colony share under `name`."""
+        return SharedBudget(self._link, self._keys.budget(name), limits, self.log)
 
     async def recall(self, name: str) -> bytes | None:
         """What an earlier handle of this envelope recorded under `name`."""
@@ -118,9 +137,40 @@ class LiveHost:
         )
         return _leaves(answer[1])
 
+    async def tell(self, kind: str, **facts: JsonValue) -> None:
+        """Publish a live event of the trace. A server that is away, slow or unwilling loses it."""
+        trace_id = self._in_hand().trace_id
+        event = LiveEvent(trace_id, self.spec.path, kind, facts)
+        try:
+            async with asyncio.timeout(TELL_S):
+                await self._link.command("PUBLISH", self._keys.live(), json.dumps(event.to_json()))
+        except (ColonyError, RedisError, TimeoutError) as error:
+            self.log.debug("live_event_lost", kind=kind, reason=str(error))
+
     def keep(self, body: Body, hop: Mapping[str, JsonValue]) -> None:
         """Keep a message as an output of its trace, when this handle is committed."""
         self.kept.append(write_output(body, hop, self.spec.path))
+
+    async def shelve(self, text: str) -> str:
+        """The handle of a text that is kept whole, from the commit of this handle on."""
+        shelf = self._shelf()
+        handle = await shelf.put(text.encode(errors="replace"))
+        self.shelved.append(shelf.key(handle))
+        return handle
+
+    async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
+        """A range of bytes of a text of this trace, and the size of all of it."""
+        return await self._shelf().read(handle, offset=offset, limit=limit)
+
+    async def announce(self, tools: Sequence[ToolDeclaration]) -> None:
+        """The tools of this cell are these, wherever a model reaches it."""
+        if self._announce is None:
+            raise RuntimeError("a cell announces its tools by the host that it was started with")
+        await self._announce(tools)
+
+    def _shelf(self) -> Shelf:
+        trace_id = self._in_hand().trace_id
+        return Shelf(self._link, self._keys, trace_id, server=self._server)
 
     def _in_hand(self) -> Envelope:
         if self._envelope is None:

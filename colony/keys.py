@@ -60,6 +60,10 @@ class Keys:
         """Hash: version, digest and document of the published topology."""
         return self._key("topology")
 
+    def announced(self) -> str:
+        """Hash: tools that cells announced, by path, and the number of the newest announcement."""
+        return self._key("announced")
+
     def repairs(self) -> str:
         """Hash: counts of what was found broken, and how many losses were looked into."""
         return repairs_beside(self.router())
@@ -83,6 +87,10 @@ class Keys:
     def ended_traces(self) -> str:
         """Sorted set: traces that have ended and are kept, by the millisecond of their end."""
         return self._key("traces", "ended")
+
+    def live(self) -> str:
+        """Channel: what cells tell whoever follows a trace now. Nothing is kept of it."""
+        return self._key("live")
 
     def deadlines(self) -> str:
         """Sorted set: traces by the millisecond after which they are ended."""
@@ -120,9 +128,25 @@ class Keys:
         """String: a body too large for a stream entry."""
         return self._key("blob", blob_id)
 
+    def shelved(self, trace_id: str, handle: str) -> str:
+        """String: a result of a trace that is too long for a message, whole."""
+        return self._key("trace", trace_id, handle)
+
     def state(self, path: str, scope: str, scope_id: str) -> str:
         """Hash: durable state of the cell at `path`, by leaf path."""
         return self._key("state", path, scope, scope_id)
+
+    def budget(self, name: str) -> str:
+        """Hash: calls under way to an endpoint, what was spent in the last minute, and a pause."""
+        return self._key("budget", name)
+
+    def marks(self, path: str) -> str:
+        """Hash: how far the cell at `path` has come as a source, by name of the mark."""
+        return self._key("source", path, "marks")
+
+    def lease(self, path: str) -> str:
+        """String: token of the process that holds the cell at `path` as a source."""
+        return self._key("source", path, "lease")
 
     def store(self, path: str) -> str:
         """Hash: definitions of the tables of the store at `path`, by name."""

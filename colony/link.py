@@ -10,6 +10,7 @@ under way.
 import asyncio
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import hiredis
@@ -240,8 +241,18 @@ class Link:
             await connection.disconnect(nowait=True)
 
 
-async def check_server(link: Link) -> None:
-    """Returns if the server can carry a colony; raises ServerUnfit with the reason otherwise.
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself. `problems` are what makes it unfit for a colony."""
+
+    version: str
+    policy: str
+    durable: bool
+    problems: tuple[str, ...]
+
+
+async def server_facts(link: Link) -> ServerFacts:
+    """What the server is.
 
     One that was demoted is left, and is ServerUnavailable: who only reads would not find out.
     """
@@ -249,14 +260,23 @@ async def check_server(link: Link) -> None:
     if _follows_another(info):
         await link.drop(A_REPLICA)
         raise ServerUnavailable(detail=A_REPLICA)
+    kind = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version") or info["redis_version"]
-    if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
-        raise ServerUnfit(detail=f"the server is {version}; 7.0 or newer is needed")
     policy = info.get("maxmemory_policy", "noeviction")
+    problems = []
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
+        problems.append(f"the server is {version}; 7.0 or newer is needed")
     if policy != "noeviction":
-        raise ServerUnfit(
-            detail=f"maxmemory-policy is {policy}; it would evict work: set it to noeviction"
-        )
+        problems.append(f"maxmemory-policy is {policy}; it would evict work: set it to noeviction")
+    durable = info.get("aof_enabled") == "1"
+    return ServerFacts(f"{kind} {version}", policy, durable, tuple(problems))
+
+
+async def check_server(link: Link) -> None:
+    """Returns if the server can carry a colony; raises ServerUnfit with the reason otherwise."""
+    facts = await server_facts(link)
+    if facts.problems:
+        raise ServerUnfit(detail=facts.problems[0])
 
 
 async def server_problems(link: Link, absent: str) -> list[ColonyError]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from colony.announcements import withdraw
 from colony.body import explain
 from colony.errors import ServerUnavailable, TopologyConflict, TopologyError
 from colony.inbox import make_groups
@@ -57,6 +58,7 @@ class Publication:
         )
         if answer[0] == b"conflict":
             raise TopologyConflict(expected=expected, found=answer[1])
+        await withdraw(self.link, self.keys, {cell.path for cell in spec.cells})
         return int(answer[1])
 
     async def refresh(self) -> bool:

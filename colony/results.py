@@ -1,5 +1,6 @@
 """Results: what stands for the result of a tool that gave none, and how large one may be."""
 
+import hashlib
 from collections.abc import Mapping
 
 from colony.body import Element, Entry
@@ -7,8 +8,16 @@ from colony.envelope import Emission
 
 MAX_RESULT_BYTES = 256 * 1024
 
-# A tool that has cut its text to the limit itself is let through with the mark it has set.
-_MARK_ROOM = 64
+# What is longer is kept whole beside the message: a model may be shown less of it than there is.
+SHELVED_BYTES = 16 * 1024
+
+# The hop key by which a tool tells that it has put the whole of its result on the shelf.
+SHELVED_KEY = "shelved"
+
+_HANDLE = "blob:"
+
+# A tool that has cut its text to the limit itself is let through with the marks it has set.
+_MARK_ROOM = 192
 
 
 def failed_result(tool: str, code: str, problems: Mapping[str, str]) -> Emission:
@@ -18,6 +27,12 @@ def failed_result(tool: str, code: str, problems: Mapping[str, str]) -> Emission
         for call_id, problem in problems.items()
     ]
     return Emission.of(*results, operation=tool, finish_reason="error", error_code=code)
+
+
+def failed_handle(code: str, problem: str, call_id: str) -> Emission:
+    """An error of a cell that is no tool, under the id of the call it was given, if any."""
+    entry = Entry.result(call_id, f"{code}: {problem}", is_error=True)
+    return Emission.of(entry, finish_reason="error", error_code=code)
 
 
 def head_of(text: str, max_bytes: int, *, size: int | None = None) -> str:
@@ -31,6 +46,21 @@ def head_of(text: str, max_bytes: int, *, size: int | None = None) -> str:
         return data.decode()
     head = data[:max_bytes].decode(errors="ignore")
     return f"{head}… [truncated, {whole} bytes total]"
+
+
+def handle_of(data: bytes) -> str:
+    """The handle of a text that is kept whole; the same text has the same one."""
+    return _HANDLE + hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def is_handle(written: str) -> bool:
+    """Whether a path is the handle of a text that is kept whole."""
+    return written.startswith(_HANDLE)
+
+
+def with_handle(text: str, handle: str, *, size: int) -> str:
+    """What is shown of a text, and the handle under which `size` bytes of it are kept."""
+    return f"{text}\n[kept: {size} bytes at {handle}]"
 
 
 def bounded(emission: Emission) -> Emission:

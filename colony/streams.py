@@ -73,6 +73,8 @@ class Step:
     records: list[bytes] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     kept: list[bytes] = field(default_factory=list)
+    # Keys of what the handle has put on the shelf.
+    shelved: list[str] = field(default_factory=list)
 
     def size(self) -> int:
         """About how many bytes a commit of this step sends."""
@@ -195,8 +197,8 @@ class Streams:
         for letter, body in letters:
             parts += [*_letter_fields(letter), body]
         blobs = [blob for _, blob in published if blob is not None]
-        parts += [len(step.kept), *step.kept, len(blobs)]
-        keys += [self.keys.blob(blob) for blob in blobs]
+        parts += [len(step.kept), *step.kept, len(blobs) + len(step.shelved)]
+        keys += [*(self.keys.blob(blob) for blob in blobs), *step.shelved]
 
 
 def next_batch(waiting: deque[Step]) -> list[Step]:

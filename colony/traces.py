@@ -81,10 +81,11 @@ class Traces:
 
     async def birth(
         self,
-        target: str,
+        target: str | None,
         body: Body,
         *,
         ttl: int,
+        sender: str = EXTERNAL,
         context: Headers | None = None,
         hop: Headers | None = None,
         guard: str | None = None,
@@ -100,13 +101,14 @@ class Traces:
         from `guard`; without one it is `trace_id`, made once per attempt, which is then the guard
         itself. Repeating an attempt opens nothing and finds the trace. A guard is remembered for
         `guard_keep_ms`, and found as long as its trace. It serves one `request`, which is what is
-        admitted where nothing else is given.
+        admitted where nothing else is given. Without a `target` it goes where the edges of its
+        `sender` lead.
         """
         born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
         head = Head(
             id=born,
             trace_id=born,
-            sender=EXTERNAL,
+            sender=sender,
             target=target,
             ttl=ttl,
             context=context or {},
@@ -132,7 +134,7 @@ class Traces:
             keep_ms=guard_keep_ms if guard is not None else 0,
             head=encoded[0],
             body=travelling,
-            entry=target,
+            entry=sender if target is None else target,
             session="",
             timeout_ms=timeout_ms,
         )

@@ -12,12 +12,20 @@ from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
 from colony.desk import letter_of
 from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id
-from colony.errors import CellError, ColonyError, Fenced, MessageTimeout, ToolOverdue
+from colony.errors import (
+    CellError,
+    ColonyError,
+    Fenced,
+    JobFailed,
+    MessageTimeout,
+    ToolOverdue,
+)
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.log import get_logger
+from colony.long_results import shelved
 from colony.publication import Publication
-from colony.results import bounded, failed_result
+from colony.results import bounded, failed_handle, failed_result
 from colony.routing import COLONY, answer
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
@@ -54,6 +62,11 @@ class WorkerDesk:
         hosted = self.workshop.cells.get(self.owner(source))
         return hosted.cell.prefetch if hosted else 0
 
+    def is_apart(self, source: str) -> bool:
+        """Whether the handles of a cell run in other processes."""
+        hosted = self.workshop.cells.get(self.owner(source))
+        return hosted is not None and self.workshop.is_apart(hosted.spec)
+
     def max_deliveries(self) -> int:
         """How often an envelope may be handled before it is given up."""
         return self.publication.current.settings.max_deliveries
@@ -76,16 +89,21 @@ class WorkerDesk:
         await self._ask(delivery)
         body = await self.streams.blobs.open(delivery.body)
         envelope = Envelope.model_construct(**dict(head), body=body)
+        hosted = self.workshop.facing(hosted, envelope.hop)
         contract = hosted.spec.contract
         unmet = unmet_needs(envelope, contract) if contract else []
         if unmet:
             return self._refuse(delivery, path, "consumes_violation", unmet)
         host = self._host(hosted, envelope, delivery)
-        emissions = await self._answered(hosted, envelope, host, delivery)
+        try:
+            emissions = await self._answered(hosted, envelope, host, delivery)
+        except JobFailed as error:
+            call = next(envelope.body.each("tool_call"), None)
+            emissions = [failed_handle(error.code, str(error), (call.id if call else None) or "")]
         broken = [p for e in emissions for p in broken_promises(e, contract)] if contract else []
         if broken:
             return self._refuse(delivery, path, "contract_violation", broken)
-        step = Step(delivery, kept=host.kept)
+        step = Step(delivery, kept=host.kept, shelved=host.shelved)
         for index, emission in enumerate(emissions):
             self._emit(step, _address(envelope, emission, path, index), emission.body)
         return step
@@ -105,11 +123,14 @@ class WorkerDesk:
             return [failed_result(name, "invalid_arguments", problems)]
         try:
             emissions = await self._handle(hosted, envelope, host, delivery)
-        except ToolOverdue as error:
+        except (ToolOverdue, JobFailed) as error:
+            # Without a call there is no id to answer.
             if not calls:
                 raise
             host.kept.clear()
             return [failed_result(name, error.code, {call.id or "": str(error) for call in calls})]
+        if not hosted.cell.reads_ranges:
+            emissions = [await shelved(emission, host) for emission in emissions]
         return [bounded(emission) for emission in emissions]
 
     async def _handle(
@@ -120,18 +141,29 @@ class WorkerDesk:
         async with hosted.gate:
             if time.monotonic() - asked_at > FRESH_S:
                 await self._ask(delivery)
-            handling = asyncio.ensure_future(_staying(hosted.cell.handle(envelope, host)))
-            return await self._in_time(handling, hosted)
+            return await self.perform(hosted, envelope, host, delivery)
 
-    async def _in_time(
-        self, handling: asyncio.Future[Sequence[Emission]], hosted: Hosted
+    async def perform(
+        self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
     ) -> Sequence[Emission]:
+        """What the cell makes of the envelope, in its time and in this process."""
+        handling = asyncio.ensure_future(_staying(hosted.cell.handle(envelope, host)))
+        return await self._in_time(handling, hosted)
+
+    def limit_ms(self, hosted: Hosted) -> int:
+        """How long one handle of the cell may take."""
         timeout_ms = hosted.cell.message_timeout_ms(
             hosted.spec.cell.message_timeout,
             self.publication.current.settings.message_timeout_default_ms,
         )
         tool_ms = hosted.tool.declaration.timeout_ms if hosted.tool else None
-        limit_ms = min(timeout_ms, tool_ms or timeout_ms)
+        return min(timeout_ms, tool_ms or timeout_ms)
+
+    async def _in_time(
+        self, handling: asyncio.Future[Sequence[Emission]], hosted: Hosted
+    ) -> Sequence[Emission]:
+        tool_ms = hosted.tool.declaration.timeout_ms if hosted.tool else None
+        limit_ms = self.limit_ms(hosted)
         try:
             done, _ = await asyncio.wait([handling], timeout=limit_ms / 1000)
         finally:

@@ -4,24 +4,28 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
+from colony.announcements import Announcements, Tools
 from colony.arguments import DeclaredTool
 from colony.body import explain
 from colony.cell import Cell, cell_type, tool_declaration
-from colony.errors import ConfigError
+from colony.errors import ConfigError, ServerUnavailable
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link
 from colony.log import get_logger
-from colony.topology.model import CellSpec, ToolDeclaration, Topology
+from colony.publication import POLL_S
+from colony.sources import LiveSource, drive
+from colony.topology.model import CellSpec, Isolation, ToolDeclaration, Topology, TopologySpec
 from colony.topology.substitution import substitute
 
 # A cell that does not stop must not keep its process from ending.
@@ -33,7 +37,8 @@ log = get_logger("colony.workshop")
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """A cell that runs here. `published` is its description as it was published; `tool` is there if
-    a model may call it."""
+    a model may call it, `origin` if it may make envelopes of its own. One whose handles run in
+    other processes is not `started` here."""
 
     cell: Cell
     spec: CellSpec
@@ -42,13 +47,31 @@ class Hosted:
     tools: tuple[ToolDeclaration, ...]
     tool: DeclaredTool | None
     gate: asyncio.Semaphore
+    origin: "Origin | None" = None
+    started: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a cell makes envelopes of its own, and the task in which it does."""
+
+    source: LiveSource
+    task: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        """Nothing more is born here, and another process may take over at once."""
+        self.task.cancel()
+        # One that will not be cancelled must not keep its process.
+        await asyncio.wait([self.task], timeout=STOP_S)
+        await self.source.close()
 
 
 class Workshop:
     """The cells of a topology that match one of `patterns`, running in this process.
 
     `root` is the tree on this host, whose folders relative params name; without it a cell's
-    published files are laid out in a temporary folder.
+    published files are laid out in a temporary folder. A cell of an isolation that is in `apart` is
+    only known here: its handles run in other processes, and it is not started in this one.
     """
 
     def __init__(
@@ -59,15 +82,19 @@ class Workshop:
         patterns: tuple[str, ...] = ("*",),
         environment: Mapping[str, str] | None = None,
         root: Path | None = None,
+        apart: Collection[Isolation] = (),
     ) -> None:
         self.cells: dict[str, Hosted] = {}
         self.failed: dict[str, str] = {}
+        self.announcements = Announcements(link, keys)
         self._link = link
         self._keys = keys
         self._patterns = patterns
         self._environment = os.environ if environment is None else environment
         self._root = root
+        self._apart = apart
         self._leaving: set[asyncio.Task[None]] = set()
+        self._topology = Topology.compile(TopologySpec())
 
     @property
     def ready(self) -> bool:
@@ -81,10 +108,14 @@ class Workshop:
         A cell that cannot be started is not hosted; one error is logged for it. Where no cell is to
         run here, a warning is.
         """
+        await self.announcements.refresh()
+        self._topology = topology
         wanted = {path: spec for path, spec in topology.cells.items() if self._hosts(path)}
         for path, hosted in list(self.cells.items()):
             if wanted.get(path) != hosted.published:
                 del self.cells[path]
+                if path not in wanted:
+                    self.announcements.disown(path)
                 leaving = asyncio.create_task(_dismiss(hosted))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
@@ -97,6 +128,31 @@ class Workshop:
             else:
                 # Which tools are in reach depends on edges and on other cells.
                 self._retool(self.cells[path], topology)
+
+    async def watch(self) -> None:
+        """Offer what cells announce, here and elsewhere, to the models here, until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            # That the server is away is told by those who need it.
+            with suppress(ServerUnavailable):
+                await self.take_up()
+
+    async def take_up(self) -> None:
+        """Offer what was announced since to the models here."""
+        if await self.announcements.refresh():
+            self._retool_all()
+
+    def facing(self, hosted: Hosted, hop: Mapping[str, JsonValue]) -> Hosted:
+        """The cell as the tool that `hop.tool_name` names, where it announces its tools."""
+        if hosted.tool is not None or not hosted.cell.announces:
+            return hosted
+        tools = self.announcements.of(hosted.spec.path)
+        called = [tool for tool in tools if tool.declaration.name == hop.get("tool_name")]
+        return replace(hosted, tool=called[0]) if called else hosted
+
+    def is_apart(self, spec: CellSpec) -> bool:
+        """Whether the handles of a cell run in other processes."""
+        return spec.cell.isolation in self._apart
 
     async def close(self) -> None:
         """Stop every cell, whatever it still does, and remove what was laid out."""
@@ -115,7 +171,7 @@ class Workshop:
     async def _start(self, published: CellSpec, topology: Topology) -> None:
         path = published.path
         try:
-            tools = tools_within_reach(topology, path)
+            tools = tools_within_reach(topology, path, self.announcements.of)
             params = substitute(published.params, self._environment)
             spec = published.model_copy(update={"params": params})
             kind = cell_type(spec.cell.type)
@@ -129,22 +185,49 @@ class Workshop:
                 tools=tools,
                 envelope=None,
                 server=None,
+                announce=partial(self.announce, path),
             )
             declaration = tool_declaration(spec)
             tool = DeclaredTool.of(declaration) if declaration else None
-            await cell.start(host)
+            if not self.is_apart(spec):
+                await cell.start(host)
         except Exception as error:  # A module of the user's may raise anything when it is imported.
             detail = f"{error}{self._hint(error)}"
             self.failed[path] = f"{type(error).__name__}: {detail}"
             log.error("cell_not_hosted", cell=path, detail=detail)
             return
         gate = asyncio.Semaphore(cell.max_concurrency)
-        self.cells[path] = Hosted(cell, spec, published, directory, tools, tool, gate)
+        started = not self.is_apart(spec)
+        origin = self.origin_of(cell, spec, directory) if started else None
+        self.cells[path] = Hosted(
+            cell, spec, published, directory, tools, tool, gate, origin, started
+        )
+
+    def origin_of(self, cell: Cell, spec: CellSpec, directory: Path | None) -> Origin | None:
+        """Where a cell that was started makes envelopes of its own, and that it does so now."""
+        source = LiveSource(
+            link=self._link,
+            keys=self._keys,
+            spec=spec,
+            directory=directory,
+            topology=lambda: self._topology,
+        )
+        task = asyncio.create_task(drive(cell, source), name=f"source {spec.path}")
+        return Origin(source, task)
+
+    async def announce(self, path: str, tools: Sequence[ToolDeclaration]) -> None:
+        """A cell here has these tools, for models here and elsewhere."""
+        await self.announcements.announce(path, tools)
+        self._retool_all()
+
+    def _retool_all(self) -> None:
+        for hosted in [*self.cells.values()]:
+            self._retool(hosted, self._topology)
 
     def _retool(self, hosted: Hosted, topology: Topology) -> None:
         path = hosted.spec.path
         try:
-            tools = tools_within_reach(topology, path)
+            tools = tools_within_reach(topology, path, self.announcements.of)
         except Exception as error:  # The module of a tool may raise anything when it is imported.
             log.error("tools_unknown", cell=path, detail=str(error))
             return
@@ -175,6 +258,8 @@ class Workshop:
 
 
 async def _dismiss(hosted: Hosted) -> None:
+    if hosted.origin is not None:
+        await hosted.origin.stop()
     try:
         # Whoever waits at the gate was there first, and is handled yet.
         for _ in range(hosted.cell.max_concurrency):
@@ -184,6 +269,10 @@ async def _dismiss(hosted: Hosted) -> None:
 
 
 async def _stop(hosted: Hosted) -> None:
+    if hosted.origin is not None:
+        await hosted.origin.stop()
+    if not hosted.started:
+        return
     try:
         async with asyncio.timeout(STOP_S):
             await hosted.cell.stop()
@@ -192,15 +281,30 @@ async def _stop(hosted: Hosted) -> None:
         log.error("cell_stop_failed", cell=hosted.spec.path, detail=detail)
 
 
-def tools_within_reach(topology: Topology, path: str) -> tuple[ToolDeclaration, ...]:
+def tools_within_reach(
+    topology: Topology, path: str, announced: Callable[[str], Tools]
+) -> tuple[ToolDeclaration, ...]:
     """The tools that edges out of the cell at `path` lead to, directly or past one more cell.
 
-    The cell in between is the one that hands each call of a model to its tool; hives are passed.
+    The cell in between is the one that hands each call of a model to its tool; hives are passed. A
+    cell of a type that announces its tools has those of `announced`.
     """
     near = _reached(topology, path)
     cells = {cell: None for first in near for cell in (first, *_reached(topology, first))}
-    declared = (tool_declaration(topology.cells[cell]) for cell in cells)
-    return tuple(tool for tool in declared if tool is not None)
+    tools: dict[str, ToolDeclaration] = {}
+    for cell in cells:
+        for tool in _tools(topology.cells[cell], announced):
+            # A provider refuses a request that offers one name twice.
+            tools.setdefault(tool.name, tool)
+    return tuple(tools.values())
+
+
+def _tools(spec: CellSpec, announced: Callable[[str], Tools]) -> Iterator[ToolDeclaration]:
+    declared = tool_declaration(spec)
+    if declared is not None:
+        yield declared
+    elif cell_type(spec.cell.type).announces:
+        yield from (tool.declaration for tool in announced(spec.path))
 
 
 def _reached(topology: Topology, path: str) -> list[str]:

@@ -57,7 +57,7 @@ def test_a_name_that_would_break_the_hash_tag_is_refused(name: str) -> None:
 
 
 def test_every_key_says_first_what_type_of_value_lies_there() -> None:
-    kinds = ("Hash", "List", "Set", "Sorted set", "Stream", "String")
+    kinds = ("Channel", "Hash", "List", "Set", "Sorted set", "Stream", "String")
     silent = [name for name, _ in every(Keys()) if not getdoc(name).startswith(kinds)]
 
     assert silent == []

@@ -25,14 +25,14 @@ def test_a_head_is_cut_between_characters_and_says_how_large_the_whole_was() -> 
 
 
 def test_a_result_above_the_limit_is_cut_and_told_to_the_edges() -> None:
-    said = Entry.say("tool", "y" * (MAX_RESULT_BYTES + 100))
-    large = Entry.result("c", "x" * (MAX_RESULT_BYTES + 100), is_error=True)
+    said = Entry.say("tool", "y" * (MAX_RESULT_BYTES + 200))
+    large = Entry.result("c", "x" * (MAX_RESULT_BYTES + 200), is_error=True)
 
     emission = bounded(Emission.of(said, large, Entry.result("d", "z"), route="on"))
 
     kept, cut, small = emission.body.entries
     assert (kept, small) == (said, Entry.result("d", "z"))
-    mark = f"… [truncated, {MAX_RESULT_BYTES + 100} bytes total]"
+    mark = f"… [truncated, {MAX_RESULT_BYTES + 200} bytes total]"
     assert cut == Entry.result("c", "x" * MAX_RESULT_BYTES + mark, is_error=True)
     assert emission.hop == {"route": "on", "truncated": True}
 

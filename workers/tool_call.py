@@ -13,9 +13,10 @@ from pydantic import JsonValue, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from colony.body import Body, Entry, Frozen, explain
+from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError, ToolTimeout
-from colony.results import head_of
+from colony.results import SHELVED_KEY, head_of, with_handle
 
 
 class _Untitled(GenerateJsonSchema):
@@ -42,6 +43,8 @@ class Answer:
 
     text: str
     hop: Mapping[str, JsonValue] = field(default_factory=dict)
+    # What `text` is the beginning of, where there is more of it.
+    whole: str | None = None
 
     @classmethod
     def capped(
@@ -56,13 +59,15 @@ class Answer:
         counters: dict[str, JsonValue] = {"bytes": whole, **hop}
         if whole != given or given > max_bytes:
             counters["truncated"] = True
-        return cls(head_of(text, max_bytes, size=size), counters)
+        shown = head_of(text, max_bytes, size=size)
+        return cls(shown, counters, text if given > max_bytes else None)
 
 
 async def answer(
     envelope: Envelope,
     do: Callable[[A], Awaitable[Answer]],
     *,
+    host: Host,
     operation: str,
     arguments: type[A],
     timeout_ms: int | None,
@@ -70,6 +75,7 @@ async def answer(
     """The result of the one tool call in `envelope`, under the id of the call.
 
     A ToolError, or a `do` that outlives `timeout_ms`, is a result as well: an error the model sees.
+    What was cut off an answer is shelved, and the result names the handle of the whole.
     An answer's own `operation` takes the place of the general one.
     """
     started = time.monotonic()
@@ -84,7 +90,7 @@ async def answer(
     except ToolError as error:
         entries, counters = _failure(calls, error)
     else:
-        entries, counters = [Entry.result(calls[0].id or "", found.text)], found.hop
+        entries, counters = await _result(calls[0].id or "", found, host)
     hop.update(counters, duration_ms=round((time.monotonic() - started) * 1000))
     return [Emission(hop=hop, body=Body.of(*entries))]
 
@@ -98,10 +104,21 @@ def _read(calls: Sequence[Entry], arguments: type[A]) -> A:
         raise InvalidInput(detail=explain(error)) from None
 
 
+async def _result(
+    call_id: str, found: Answer, host: Host
+) -> tuple[list[Entry], Mapping[str, JsonValue]]:
+    if found.whole is None:
+        return [Entry.result(call_id, found.text)], found.hop
+    handle = await host.shelve(found.whole)
+    size = len(found.whole.encode(errors="replace"))
+    text = with_handle(found.text, handle, size=size)
+    return [Entry.result(call_id, text)], {**found.hop, SHELVED_KEY: handle}
+
+
 def _failure(
     calls: Sequence[Entry], error: ToolError
 ) -> tuple[list[Entry], Mapping[str, JsonValue]]:
-    text = f"{error.code}: {error}"
+    text = "\n".join(filter(None, (f"{error.code}: {error}", error.output)))
     results = [Entry.result(call.id or "", text, is_error=True) for call in calls]
     # Without a call there is no id to answer; the edges still learn what went wrong.
     entries = results or [Entry.say("tool", text)]

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from colony.access.fitness import Fitness
-from colony.access.pressure import Pressure
 from colony.body import Body, check_nesting
 from colony.envelope import Headers
 from colony.errors import Backlogged, BodyError, EnvelopeError, GuardReused, TopologyMissing
 from colony.keys import Keys
 from colony.link import Link
 from colony.paths import ROOT, resolve
+from colony.pressure import Pressure
 from colony.publication import Publication
 from colony.traces import Birth, Traces
 

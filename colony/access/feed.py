@@ -6,13 +6,16 @@ its own: one that reads too slowly is told how much it missed, and holds nobody 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from colony.access.live_followers import LiveFollowers
 from colony.errors import ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
+from colony.live import LiveEvent
 from colony.log import Outage, get_logger
 from colony.records import HopRecord, read_record
 from colony.traces import Traces
@@ -58,6 +61,7 @@ class Feed:
         self._traces = Traces(link, keys)
         self._followers: set[_Follower] = set()
         self._polling: asyncio.Task[None] | None = None
+        self._live = LiveFollowers(link.url, keys)
         self._closed = False
 
     async def follow(self) -> AsyncIterator[HopRecord | Gap]:
@@ -78,11 +82,14 @@ class Feed:
         finally:
             self._followers.discard(follower)
 
-    async def follow_trace(self, trace_id: str, *, after: str = "-") -> AsyncIterator[HopRecord]:
+    def follow_trace(self, trace_id: str, *, after: str = "-") -> AsyncIterator[HopRecord]:
         """The hops of one trace behind the entry `after`, until it has ended and all are told.
 
         Raises TraceNotFound where there is no such trace.
         """
+        return self._hops(trace_id, after)
+
+    async def _hops(self, trace_id: str, after: str) -> AsyncGenerator[HopRecord]:
         while not self._closed:
             trace = await self._traces.get(trace_id)
             for record in await self._traces.log(trace_id, after=after):
@@ -91,6 +98,32 @@ class Feed:
             if trace.ended and trace.live <= 0:
                 return
             await asyncio.sleep(POLL_S)
+
+    async def watch_trace(
+        self, trace_id: str, *, after: str = "-"
+    ) -> AsyncIterator[HopRecord | LiveEvent]:
+        """The hops of one trace as `follow_trace` has them, and between them what its cells tell.
+
+        A follower that is too slow loses some of that.
+        """
+        with self._live.following(trace_id) as live:
+            async with aclosing(self._hops(trace_id, after)) as hops:
+                coming = asyncio.ensure_future(anext(hops, None))
+                try:
+                    while True:
+                        await _either(coming, live.changed)
+                        # What was told before the hop was.
+                        while live.buffer:
+                            yield live.buffer.popleft()
+                        if coming.done():
+                            record = coming.result()
+                            if record is None:
+                                return
+                            coming = asyncio.ensure_future(anext(hops, None))
+                            yield record
+                finally:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
 
     def stop(self) -> None:
         """Let every follower come to an end."""
@@ -104,6 +137,7 @@ class Feed:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
+        await self._live.close()
 
     async def _poll(self) -> None:
         start: int | None = None
@@ -154,3 +188,14 @@ class Feed:
     async def _now(self) -> int:
         seconds, micros = await self._link.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def _either(coming: asyncio.Future[HopRecord | None], changed: asyncio.Event) -> None:
+    changing = asyncio.ensure_future(changed.wait())
+    try:
+        either: set[asyncio.Future[Any]] = {coming, changing}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+    changed.clear()

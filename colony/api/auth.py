@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from colony.api.problems import Problem
-from colony.config import is_loopback
+from colony.loopback import is_loopback
 
 OPEN: Final = ("/healthz", "/health", "/readyz")
 

@@ -15,6 +15,7 @@ from colony.access.feed import Feed, Gap
 from colony.api.problems import Problem, of_error
 from colony.api.requests import MAX_NUMBER, Query, access_of
 from colony.errors import ColonyError
+from colony.live import LiveEvent
 from colony.records import HopRecord
 
 COMMENT_S: Final = 15
@@ -34,6 +35,9 @@ class EventsQuery(Query):
 
 async def get_events(request: Request) -> Response:
     """Hops as they are routed: all, or those of one trace to its end, from its start.
+
+    Between the hops of one trace, an event `delta` is what a cell tells while it works: the text of
+    an answer as it comes. Nobody keeps those.
 
     Only the events of one trace can be taken up again where they were left; on the stream of all,
     an event `gap` says that something was missed.
@@ -66,8 +70,8 @@ async def _all(feed: Feed, *, missed: bool) -> AsyncIterator[ServerSentEvent]:
 
 async def _one(feed: Feed, trace_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
     try:
-        async for record in feed.follow_trace(trace_id, after=after):
-            yield _hop(record)
+        async for item in feed.watch_trace(trace_id, after=after):
+            yield _hop(item) if isinstance(item, HopRecord) else _delta(item)
     except ColonyError as error:
         problem = of_error(error)
         told: dict[str, JsonValue] = {"code": problem.code, "detail": problem.detail}
@@ -78,6 +82,11 @@ async def _one(feed: Feed, trace_id: str, after: str) -> AsyncIterator[ServerSen
 
 def _hop(record: HopRecord) -> ServerSentEvent:
     return ServerSentEvent(event="hop", id=record.entry, data=json.dumps(record.to_json()))
+
+
+def _delta(event: LiveEvent) -> ServerSentEvent:
+    # It cannot be asked for again, so it has no id.
+    return ServerSentEvent(event="delta", data=json.dumps(event.to_json()))
 
 
 def _is_entry(text: str) -> bool:

@@ -29,7 +29,7 @@ from colony.topology.load import load
 PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.01
 
-Role = Literal["router", "worker", "api"]
+Role = Literal["router", "worker", "jobs", "api"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +183,16 @@ class Fleet:
     ) -> Process:
         """Start a worker, with arguments such as `--cells GLOB` and `--root TREE`."""
         return self._start("worker", arguments, armed, environment, prefix)
+
+    def jobs(
+        self,
+        *arguments: str,
+        armed: str = "",
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Process:
+        """Start processes that take jobs, with arguments such as `--processes N`."""
+        return self._start("jobs", arguments, armed, environment, prefix)
 
     def api(
         self,

@@ -1,7 +1,8 @@
 """The stepped harness: a whole colony in one process, one commit at a time.
 
 Router, workers and keeper run their real code against a real server. Nothing moves by itself: a
-test looks at the deliveries that could be next and chooses one, so that it can play any order.
+test looks at the deliveries that could be next and chooses one, so that it can play any order. Only
+cells that make envelopes of their own do so when they like.
 """
 
 import random

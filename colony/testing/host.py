@@ -11,9 +11,10 @@ from pydantic import JsonValue
 from structlog.testing import LogCapture
 
 from colony.body import Body
-from colony.cell import Tables
-from colony.errors import CellError
+from colony.cell import Admission, Budget, CallOutcome, Limits, Tables
+from colony.errors import CellError, NotFound
 from colony.log import Logger
+from colony.results import handle_of
 from colony.schema import Schema
 from colony.topology.model import CellSettings, CellSpec, Contract, Isolation, ToolDeclaration
 
@@ -26,11 +27,47 @@ class Kept:
     hop: Mapping[str, JsonValue]
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A call that is over, as a budget was told of it."""
+
+    call: str
+    cost: int | None
+    outcome: CallOutcome
+    pause_s: float | None
+
+
+class RecordingBudget:
+    """A `colony.cell.Budget` that keeps what it is told.
+
+    It answers with `admissions` in their order, and lets every call through once they are used up.
+    """
+
+    def __init__(self, name: str = "", limits: Limits | None = None) -> None:
+        self.name = name
+        self.limits = limits or Limits()
+        self.admissions: list[Admission] = []
+        self.taken: list[tuple[str, int]] = []
+        self.settled: list[Settled] = []
+
+    async def take(self, call: str, *, cost: int, lease_ms: int) -> Admission:
+        """The next of `admissions`; the call is in `taken` with its cost."""
+        self.taken.append((call, cost))
+        return self.admissions.pop(0) if self.admissions else Admission()
+
+    async def settle(
+        self, call: str, *, cost: int | None, outcome: CallOutcome, pause_s: float | None = None
+    ) -> None:
+        """It is in `settled`."""
+        self.settled.append(Settled(call, cost, outcome, pause_s))
+
+
 class RecordingHost:
     """A `colony.cell.Host` for one envelope, without Redis.
 
-    `kept`, `journal`, `states` and `logged` hold what the cell did. Handle the same envelope again
-    with the same host to see what a redelivery does; `next_envelope` gives the host of another one.
+    `kept`, `told`, `journal`, `states` and `logged` hold what the cell did. Handle the same
+    envelope again with the same host to see what a redelivery does; `next_envelope` gives the host
+    of another one.
     """
 
     def __init__(
@@ -46,6 +83,10 @@ class RecordingHost:
         self._tools = tuple(tools)
         self._tables = tables
         self.kept: list[Kept] = []
+        self.shelved: dict[str, bytes] = {}
+        self.told: list[dict[str, JsonValue]] = []
+        self.announced: Sequence[ToolDeclaration] = ()
+        self.budgets: dict[str, RecordingBudget] = {}
         self.journal: dict[str, bytes] = {}
         self.states: dict[str, dict[str, str]] = {}
         capture = LogCapture()
@@ -85,6 +126,7 @@ class RecordingHost:
             self._spec, directory=self._directory, tools=self._tools, tables=self._tables
         )
         host.states = self.states
+        host.budgets = self.budgets
         return host
 
     @property
@@ -113,6 +155,10 @@ class RecordingHost:
             raise CellError(detail=f"{self._spec.path} asks for tables and this host has none")
         return self._tables
 
+    def budget(self, name: str, limits: Limits) -> Budget:
+        """The one of this name in `budgets`, made where it is missing."""
+        return self.budgets.setdefault(name, RecordingBudget(name, limits))
+
     async def recall(self, name: str) -> bytes | None:
         """What was recorded under `name`."""
         return self.journal.get(name)
@@ -137,6 +183,27 @@ class RecordingHost:
         self.states[scope] = {**left, **put}
         return dict(self.states[scope])
 
+    async def tell(self, kind: str, **facts: JsonValue) -> None:
+        """The event is in `told`, its kind as the fact `kind`."""
+        self.told.append({"kind": kind, **facts})
+
     def keep(self, body: Body, hop: Mapping[str, JsonValue]) -> None:
         """The message is in `kept`."""
         self.kept.append(Kept(body, dict(hop)))
+
+    async def shelve(self, text: str) -> str:
+        """The text is in `shelved`."""
+        data = text.encode(errors="replace")
+        self.shelved[handle_of(data)] = data
+        return handle_of(data)
+
+    async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
+        """A range of what is in `shelved`."""
+        if handle not in self.shelved:
+            raise NotFound(what=f"text {handle} in this question")
+        data = self.shelved[handle]
+        return data[offset : offset + limit], len(data)
+
+    async def announce(self, tools: Sequence[ToolDeclaration]) -> None:
+        """The tools are in `announced`."""
+        self.announced = tuple(tools)

@@ -19,9 +19,10 @@ import uvicorn
 from pydantic import JsonValue
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from colony.testing.streamed import DONE, event_of, events_of, paced
 from colony.testing.threads import problem
 
 Answer = Mapping[str, JsonValue]
@@ -49,8 +50,13 @@ class ModelServer:
 
     The script is a list of answers, played in the order of the requests, or a function from a
     request to its answer. An answer has `text` or `tool_calls` (each `id`, `name`, `arguments`) or
-    both, and optionally `finish_reason` and `usage` (null: none is sent). With `status` or `body`
-    it is sent as it stands, with `headers`; `delay_s` holds any answer back.
+    both, and optionally `finish_reason` and `usage` (null: none is sent); a request to `stream`
+    gets it in chunks, and is told the usage if it asked. With `status` or `body` it is sent as it
+    stands, with `headers`; `delay_s` holds any answer back.
+
+    `chunks` are sent as the events of a stream, and `sse` as its text, to every request;
+    `done: false` leaves out the end of `chunks`. After `cut_after` events of a stream the
+    connection breaks, and `pause_s` goes by before each but the first.
     `requests` are those that were answered, `refused` those that were not.
     """
 
@@ -101,8 +107,6 @@ class ModelServer:
             return _refusal("the body is not an object")
         request = ModelRequest(dict(incoming.headers), body)
         wrong = problem(body.get("messages"))
-        if wrong is None and body.get("stream"):
-            wrong = "this server does not stream"
         if wrong is not None:
             self.refused.append(request)
             return _refusal(wrong)
@@ -132,6 +136,33 @@ def _response(answer: Answer, request: ModelRequest, *, number: int) -> Response
         if isinstance(body, str):
             return Response(body, status, named)
         return JSONResponse(body, status, named)
+    if "chunks" in answer or "sse" in answer:
+        return _streaming(answer, _scripted_events(answer))
+    completion = _completion(answer, request, number)
+    if request.body.get("stream"):
+        options = request.body.get("stream_options")
+        counted = isinstance(options, dict) and bool(options.get("include_usage"))
+        return _streaming(answer, events_of(completion, counted=counted))
+    return JSONResponse(completion)
+
+
+def _scripted_events(answer: Answer) -> list[str]:
+    text, chunks = answer.get("sse"), answer.get("chunks")
+    if isinstance(text, str):
+        return [text]
+    assert isinstance(chunks, list)
+    return [*map(event_of, chunks), *([DONE] if answer.get("done", True) else [])]
+
+
+def _streaming(answer: Answer, events: Sequence[str]) -> Response:
+    pause_s, cut_after = answer.get("pause_s", 0.0), answer.get("cut_after")
+    assert isinstance(pause_s, (int, float))
+    assert cut_after is None or isinstance(cut_after, int)
+    content = paced(events, pause_s=pause_s, cut_after=cut_after)
+    return StreamingResponse(content, media_type="text/event-stream")
+
+
+def _completion(answer: Answer, request: ModelRequest, number: int) -> dict[str, JsonValue]:
     calls = answer.get("tool_calls")
     message: dict[str, JsonValue] = {"role": "assistant", "content": answer.get("text")}
     if isinstance(calls, list):
@@ -147,7 +178,7 @@ def _response(answer: Answer, request: ModelRequest, *, number: int) -> Response
     usage = answer.get("usage", {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
     if usage is not None:
         completion["usage"] = usage
-    return JSONResponse(completion)
+    return completion
 
 
 def _call(call: JsonValue) -> JsonValue:

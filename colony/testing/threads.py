@@ -1,6 +1,10 @@
 """Threads as a strict provider accepts them: every tool call answered exactly once, at once."""
 
+import re
+
 from pydantic import JsonValue
+
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -28,6 +32,56 @@ def problem(messages: JsonValue) -> str | None:
             return f"messages[{number}] has two tool calls of one id"
         waiting = ids
     return f"the thread ends before the results of {', '.join(waiting)}" if waiting else None
+
+
+def block_problem(messages: JsonValue) -> str | None:
+    """What a strict provider finds wrong with `messages` of the Messages API; None if nothing."""
+    if not isinstance(messages, list) or not messages:
+        return "messages: at least one message is required"
+    waiting: list[str] = []
+    for number, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role != ("user", "assistant")[number % 2]:
+            return f"messages.{number}: roles must alternate between user and assistant"
+        assert isinstance(message, dict)
+        blocks = _blocks(message.get("content"))
+        if blocks is None:
+            return f"messages.{number}: content must be blocks, and text blocks must say something"
+        answers = [b.get("tool_use_id") for b in blocks if b["type"] == "tool_result"]
+        leading = [b.get("tool_use_id") for b in blocks[: len(answers)]]
+        if answers != leading:
+            return f"messages.{number}: tool_result blocks must come first"
+        if sorted(map(str, answers)) != sorted(waiting):
+            return f"messages.{number}: tool_use ids {waiting} must each be answered here, once"
+        calls = [b for b in blocks if b["type"] == "tool_use"]
+        if calls and role == "user":
+            return f"messages.{number}: a user makes no tool_use"
+        waiting = [str(call.get("id")) for call in calls]
+        if len(set(waiting)) < len(waiting) or not all(map(_is_call, calls)):
+            return f"messages.{number}: tool_use needs an id of its own, a name and an input"
+    return f"the thread ends before the results of {waiting}" if waiting else None
+
+
+def _blocks(content: JsonValue) -> list[dict[str, JsonValue]] | None:
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not content:
+        return None
+    blocks = [block for block in content if isinstance(block, dict) and "type" in block]
+    said = [block.get("text") for block in blocks if block["type"] == "text"]
+    spoken = all(isinstance(text, str) and text.strip() for text in said)
+    return blocks if len(blocks) == len(content) and spoken else None
+
+
+def _is_call(block: dict[str, JsonValue]) -> bool:
+    call_id, name = block.get("id"), block.get("name")
+    return (
+        isinstance(call_id, str)
+        and _ID.fullmatch(call_id) is not None
+        and isinstance(name, str)
+        and _ID.fullmatch(name) is not None
+        and isinstance(block.get("input"), dict)
+    )
 
 
 def _call_ids(message: dict[str, JsonValue]) -> list[str] | None:

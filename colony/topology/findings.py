@@ -10,6 +10,7 @@ Step = str | int
 
 DANGLING = "dangling_endpoint"
 NOT_IMPORTABLE = "handler_not_importable"
+EXTRA_MISSING = "extra_missing"
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
@@ -105,8 +106,9 @@ def strictly(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def hosted_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings where this host runs the cells: a handler it cannot import is an error there."""
-    return _as_errors(findings, NOT_IMPORTABLE)
+    """The findings where this host runs the cells: a handler that it cannot import and an extra
+    that it lacks are errors there."""
+    return _as_errors(findings, NOT_IMPORTABLE, EXTRA_MISSING)
 
 
 def exit_status(findings: Iterable[Finding], *, strict: bool) -> Literal[0, 1, 2]:
@@ -117,9 +119,9 @@ def exit_status(findings: Iterable[Finding], *, strict: bool) -> Literal[0, 1, 2
     return 1 if strict and judged else 0
 
 
-def _as_errors(findings: Iterable[Finding], code: str) -> tuple[Finding, ...]:
+def _as_errors(findings: Iterable[Finding], *codes: str) -> tuple[Finding, ...]:
     return tuple(
-        replace(finding, severity="error") if finding.code == code else finding
+        replace(finding, severity="error") if finding.code in codes else finding
         for finding in findings
     )
 

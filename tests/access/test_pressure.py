@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from colony.access.pressure import Pressure, seconds_until_room
 from colony.body import Body, Entry
 from colony.desk import letter_of
 from colony.errors import Backlogged, GuardReused
 from colony.link import Link
+from colony.pressure import Pressure, seconds_until_room
 from colony.streams import Step
 from colony.testing.harness import Harness
 from colony.topology.model import (

@@ -18,6 +18,7 @@ from colony.api.server import Server
 from colony.body import Body, Entry
 from colony.codec import decode_head
 from colony.errors import ConfigError
+from colony.live import LiveEvent
 from colony.log import Outage
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import ColonySettings, TopologySpec
@@ -63,6 +64,27 @@ async def test_the_events_of_a_trace_are_its_hops_to_its_end(running: Access) ->
 
     assert [event["event"] for event in seen] == ["hop", "hop", "end"]
     assert [event["data"]["to_path"] for event in seen[:2]] == ["/greet", "/out"]
+
+
+async def test_what_a_cell_tells_comes_between_the_hops_of_its_trace(
+    running: Access, eventually: Eventually
+) -> None:
+    trace_id = await admit(running, target="/slow")
+    event = LiveEvent(trace_id, "/slow", "text", {"message_id": "m", "offset": 0, "text": "hel"})
+    message = json.dumps(event.to_json())
+    channel = running.keys.live()
+    async with serving(running.link.url) as (_, http):
+        async with http.stream("GET", f"/colony/events?trace_id={trace_id}") as response:
+            stream = events(response)
+            assert (await anext(stream))["event"] == "hop"
+
+            async def heard() -> bool:
+                return await running.link.command("PUBLISH", channel, message) > 0
+
+            await eventually(heard)
+            told = await anext(stream)
+
+    assert told == {"event": "delta", "data": event.to_json()}
 
 
 async def test_events_go_on_where_they_were_left(running: Access) -> None:

@@ -26,16 +26,25 @@ ON_THE_WAY = {"after_read", "after_handle", "after_quiet_read"} | {
 }
 
 # What an operator asks for, what happens to an envelope nobody can read, and what mends or tidies
-# up: only something that was broken before makes a process pass there.
+# up: only something that was broken before makes a process pass there. Sources and budgets have
+# trials of their own.
 NOT_TRIED = {
     "adopt",
+    "announce",
+    "birth_marked",
     "bury",
     "correct",
     "forget_consumers",
     "heads",
+    "lease_source",
+    "permitted",
     "publish_topology",
+    "raise_mark",
+    "release_source",
     "replay",
+    "settle_allowance",
     "store_expire",
+    "take_allowance",
     "write_off",
 }
 

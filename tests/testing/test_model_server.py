@@ -126,3 +126,54 @@ def test_what_is_no_json_object_is_refused() -> None:
         url = f"{server.base_url}/chat/completions"
         assert httpx.post(url, content=b"{").status_code == 400
         assert httpx.post(url, json=[]).status_code == 400
+
+
+def test_an_answer_is_streamed_to_the_official_client_as_it_would_be_sent_whole() -> None:
+    call = {"id": "c-1", "name": "look", "arguments": {"at": "x"}}
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+    with ModelServer([{"tool_calls": [call], "text": "one moment", "usage": usage}]) as server:
+        client = OpenAI(api_key="k", base_url=server.base_url, max_retries=0)
+        with (
+            client,
+            client.chat.completions.create(
+                model="m",
+                messages=[USER],  # type: ignore[list-item]
+                stream=True,
+                stream_options={"include_usage": True},
+            ) as stream,
+        ):
+            chunks = list(stream)
+
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    functions = [c.function for delta in deltas for c in delta.tool_calls or ()]
+    assert [delta.content for delta in deltas if delta.content] == ["one ", "moment"]
+    assert "".join(f.arguments or "" for f in functions if f) == '{"at": "x"}'
+    assert [f.name for f in functions if f and f.name] == ["look"]
+    assert [c.finish_reason for chunk in chunks for c in chunk.choices][-1] == "tool_calls"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.prompt_tokens == 7
+
+
+def test_usage_is_streamed_only_to_those_who_ask() -> None:
+    with ModelServer([{"text": "x"}]) as server:
+        text = post(server, USER, stream=True).text
+
+    assert "usage" not in text
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_chunks_and_events_are_sent_as_they_stand() -> None:
+    script = [{"chunks": [{"a": 1}, {"b": 2}], "done": False}, {"sse": ": x\r\n\r\n"}]
+    with ModelServer(script) as server:
+        chunks, raw = (post(server, USER, stream=True) for _ in range(2))
+
+    assert chunks.text == 'data: {"a": 1}\n\ndata: {"b": 2}\n\n'
+    assert chunks.headers["content-type"].startswith("text/event-stream")
+    assert raw.text == ": x\r\n\r\n"
+
+
+def test_a_stream_that_is_cut_breaks_the_connection() -> None:
+    with ModelServer([{"text": "one two three", "cut_after": 2}]) as server:
+        with pytest.raises(httpx.RemoteProtocolError):
+            post(server, USER, stream=True)

@@ -6,6 +6,7 @@ import pytest
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.errors import Unreadable
+from colony.testing.host import RecordingHost
 from workers.tool_call import Answer, Arguments, answer
 
 
@@ -30,7 +31,12 @@ async def repeat(wish: Wish) -> Answer:
 
 async def ask(*entries: Entry, do=repeat, timeout_ms: int | None = 5_000) -> Emission:
     [emission] = await answer(
-        envelope(*entries), do, operation="repeat", arguments=Wish, timeout_ms=timeout_ms
+        envelope(*entries),
+        do,
+        host=RecordingHost.of("tool"),
+        operation="repeat",
+        arguments=Wish,
+        timeout_ms=timeout_ms,
     )
     return emission
 
@@ -155,7 +161,29 @@ def test_a_text_within_the_cap_is_whole() -> None:
 def test_a_text_above_the_cap_is_cut_between_characters() -> None:
     found = Answer.capped("äöü", max_bytes=5)
 
-    assert found == Answer("äö… [truncated, 6 bytes total]", {"bytes": 6, "truncated": True})
+    hop = {"bytes": 6, "truncated": True}
+    assert found == Answer("äö… [truncated, 6 bytes total]", hop, whole="äöü")
+
+
+async def test_what_is_cut_off_is_shelved_and_named_by_the_result() -> None:
+    host = RecordingHost.of("tool")
+
+    async def say(wish: Wish) -> Answer:
+        return Answer.capped("äöü", max_bytes=5)
+
+    [emission] = await answer(
+        envelope(call('{"text": "x"}')),
+        say,
+        host=host,
+        operation="say",
+        arguments=Wish,
+        timeout_ms=None,
+    )
+
+    [handle] = host.shelved
+    assert host.shelved[handle] == "äöü".encode()
+    assert emission.hop["shelved"] == handle
+    assert (emission.body.entries[0].text or "").endswith(f"\n[kept: 6 bytes at {handle}]")
 
 
 def test_a_text_that_is_only_the_beginning_says_so() -> None:
