@@ -5,7 +5,6 @@ secret may lie in a file that `COLONY_<NAME>_FILE` names. What belongs to a tree
 `colony.json` instead.
 """
 
-import ipaddress
 import os
 import re
 import tomllib
@@ -24,13 +23,15 @@ from pydantic_settings import (
 
 from colony.body import explain
 from colony.errors import ConfigError
+from colony.loopback import is_loopback
 from colony.sentinel import SCHEME, ServiceAddress, names_sentinels
 
 PREFIX: Final = "COLONY_"
-SECRETS: Final = ("redis_url", "api_token")
+SECRETS: Final = ("redis_url", "rq_url", "api_token")
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
-_SCHEMES = ("redis", "rediss", "unix", SCHEME)
+_PLAIN_SCHEMES = ("redis", "rediss", "unix")
+_SCHEMES = (*_PLAIN_SCHEMES, SCHEME)
 
 
 class Config(BaseSettings):
@@ -42,6 +43,7 @@ class Config(BaseSettings):
 
     name: str = "colony"
     redis_url: SecretStr | None = None
+    rq_url: SecretStr | None = None
     data: Path | None = None
     api: str = "127.0.0.1:8420"
     api_token: SecretStr | None = None
@@ -90,6 +92,11 @@ class Config(BaseSettings):
     def redis(self) -> str | None:
         """The address of the server, where one is named."""
         return self.redis_url.get_secret_value() if self.redis_url else None
+
+    @property
+    def rq(self) -> str | None:
+        """The address of the server that RQ uses, where it is another one."""
+        return self.rq_url.get_secret_value() if self.rq_url else None
 
     @property
     def token(self) -> str | None:
@@ -141,6 +148,14 @@ class Config(BaseSettings):
             ServiceAddress.parse(url)
         return value
 
+    @field_validator("rq_url")
+    @classmethod
+    def _is_a_plain_address(cls, value: SecretStr | None) -> SecretStr | None:
+        url = value.get_secret_value() if value is not None else None
+        if url is not None and url.partition("://")[0] not in _PLAIN_SCHEMES:
+            raise ValueError("the address of RQ starts redis://, rediss:// or unix://")
+        return value
+
     @field_validator("api")
     @classmethod
     def _has_a_port(cls, value: str) -> str:
@@ -161,14 +176,6 @@ def split_address(text: str) -> tuple[str, int]:
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host can reach what listens on `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _SecretFiles(PydanticBaseSettingsSource):

@@ -15,7 +15,14 @@ from redis.exceptions import ResponseError
 from colony import faults
 from colony.counts import Counts
 from colony.desk import Desk, bury, settle
-from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
+from colony.errors import (
+    CellError,
+    ColonyError,
+    Fenced,
+    ServerChanged,
+    ServerUnavailable,
+    SettledElsewhere,
+)
 from colony.hand import Hand
 from colony.inbox import Inbox, Read
 from colony.log import Outage, get_logger
@@ -146,8 +153,9 @@ class Consumer:
                 log.error("envelope_invalid", source=read.source, detail=read.detail)
                 await self.streams.bury(read, target=self.desk.owner(read.source))
             elif read not in self._hand:
-                self._hand.take(read)
-                if not read.redelivered and not self._stopping.is_set():
+                apart = self.desk.is_apart(read.source)
+                self._hand.take(read, apart=apart)
+                if (apart or not read.redelivered) and not self._stopping.is_set():
                     self._hand.start(read, self._handle(read))
 
     async def _reclaim(self) -> None:
@@ -168,7 +176,7 @@ class Consumer:
     async def _handle_alone(self) -> None:
         # Whoever held it before may have crashed over it. Alone in the process, it cannot take
         # neighbours along, and a crash names its cause.
-        if self._hand.handling:
+        if self._hand.at_risk:
             await self._hand.ease(RETRY_S)
             return
         delivery = self._hand.next_aside()
@@ -179,7 +187,7 @@ class Consumer:
         if delivery not in self._hand:
             return
         self._hand.start(delivery, self._handle(delivery))
-        while self._hand.handling and not self._stopping.is_set():
+        while self._hand.at_risk and not self._stopping.is_set():
             await self._hand.ease(RETRY_S)
 
     async def _handle(self, delivery: Delivery) -> None:
@@ -198,6 +206,9 @@ class Consumer:
                 delay = min(delay * 2, MAX_BACKOFF_S)
             except ServerChanged as error:
                 self._abandon(error)
+                return
+            except SettledElsewhere:
+                self._hand.let_go(delivery)
                 return
             except (CellError, ResponseError) as error:
                 log.warning("left_pending", source=delivery.source, detail=str(error))

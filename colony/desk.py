@@ -6,7 +6,14 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from colony.envelope import DeadLetter
-from colony.errors import CellError, ColonyError, Fenced, ServerChanged, ServerUnavailable
+from colony.errors import (
+    CellError,
+    ColonyError,
+    Fenced,
+    ServerChanged,
+    ServerUnavailable,
+    SettledElsewhere,
+)
 from colony.log import get_logger
 from colony.streams import Delivery, Step
 
@@ -22,6 +29,9 @@ class Desk(Protocol):
     def capacity(self, source: str) -> int:
         """How many deliveries of a source may be in hand at once."""
 
+    def is_apart(self, source: str) -> bool:
+        """Whether what comes from a source is handled in other processes, and cannot crash this."""
+
     def max_deliveries(self) -> int:
         """How often an envelope may be handled before it is given up."""
 
@@ -32,20 +42,21 @@ class Desk(Protocol):
         """What the process tells of itself with its lease."""
 
     async def decide(self, delivery: Delivery) -> Step:
-        """What comes of a delivery; raises Fenced where its trace takes no more."""
+        """What comes of a delivery; raises Fenced where its trace takes no more, SettledElsewhere
+        where another process has settled it meanwhile."""
 
 
 async def settle(desk: Desk, delivery: Delivery) -> Step:
     """What comes of a delivery, a failure included: it ends as a dead letter of the step.
 
-    Raises ServerUnavailable and ServerChanged, which are nobody's fault, and a retryable CellError,
-    whose delivery is to be left for another try.
+    Raises ServerUnavailable and ServerChanged, which are nobody's fault, a retryable CellError,
+    whose delivery is to be left for another try, and SettledElsewhere, whose delivery is gone.
     """
     try:
         return await desk.decide(delivery)
     except Fenced:
         return Step(delivery)
-    except (ServerUnavailable, ServerChanged):
+    except (ServerUnavailable, ServerChanged, SettledElsewhere):
         raise
     except ColonyError as error:
         if isinstance(error, CellError) and error.retryable:

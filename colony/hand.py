@@ -15,10 +15,12 @@ class Held:
     """A delivery in hand: the token of its attempt, and the task that handles it once one does.
 
     One token however often the server has to be asked: only handles count as attempts. It names the
-    server the attempt began under.
+    server the attempt began under. What is handled `apart` runs in another process, the only one it
+    can crash.
     """
 
     attempt: str
+    apart: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -46,7 +48,7 @@ class Hand:
         None is next while anything else runs that may take long.
         """
         handled = [delivery for delivery, held in self._held.items() if held.task is not None]
-        alone = all(delivery.redelivered for delivery in handled)
+        alone = all(d.redelivered or self._held[d].apart for d in handled)
         return [*handled, self._aside[0]] if self._aside and alone else handled
 
     def handles(self, delivery: Delivery) -> bool:
@@ -64,6 +66,11 @@ class Hand:
         """How many deliveries are in hand and not aside."""
         return len(self._held) - len(self._aside)
 
+    @property
+    def at_risk(self) -> int:
+        """How many deliveries are handled in this process, and would go down with it."""
+        return sum(held.task is not None and not held.apart for held in self._held.values())
+
     def load(self, source: str) -> int:
         """How many deliveries of a source are in hand."""
         return self._load[source]
@@ -72,9 +79,9 @@ class Hand:
         """The token of the attempt at a delivery in hand."""
         return self._held[delivery].attempt
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Delivery, *, apart: bool = False) -> None:
         """Hold a delivery, aside for now."""
-        self._held[delivery] = Held(f"{delivery.server}/{new_id()}")
+        self._held[delivery] = Held(f"{delivery.server}/{new_id()}", apart)
         self._load[delivery.source] += 1
         self._aside.append(delivery)
 

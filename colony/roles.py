@@ -12,6 +12,8 @@ from colony.consumer import Consumer
 from colony.desk import Desk
 from colony.errors import ServerUnavailable, ServerUnfit, TopologyError
 from colony.inbox import Inbox
+from colony.jobs.desk import JobDesk
+from colony.jobs.waiting import Jobs
 from colony.keeper import RECLAIM_IDLE_MS, Keeper
 from colony.keys import Keys
 from colony.link import Link, check_server
@@ -22,12 +24,13 @@ from colony.redaction import without_login
 from colony.router import RouterDesk
 from colony.slots import Slots
 from colony.streams import Streams
-from colony.topology.model import CellSpec, Topology
-from colony.worker import WorkerDesk
+from colony.topology.model import CellSpec, Isolation, Topology
 from colony.workshop import Workshop
 
 RETRY_S: Final = 1.0
 FIT_S: Final = 2.0
+# What a worker leaves to other processes.
+APART: Final[tuple[Isolation, ...]] = ("job",)
 
 log = get_logger("colony.roles")
 
@@ -185,33 +188,43 @@ class Router(Base):
 
 @dataclass
 class Worker(Base):
-    """A worker that hosts the cells whose path matches one of `patterns`."""
+    """A worker that hosts the cells whose path matches one of `patterns`.
+
+    Those of isolation `job` it hands to job processes, over the RQ at `rq_url`, by default the
+    server of the colony.
+    """
 
     patterns: tuple[str, ...] = ("*",)
     environment: Mapping[str, str] | None = None
     root: Path | None = None
+    rq_url: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.jobs = Jobs(self.rq_url or self.url, self.keys)
         self.workshop = Workshop(
             self.link,
             self.keys,
             patterns=self.patterns,
             environment=self.environment,
             root=self.root,
+            apart=APART,
         )
 
     async def serve(self) -> None:
         """Host cells until stopped."""
         self.publication.follow(self.workshop.follow)
-        desk = WorkerDesk(self.streams, self.keys, self.publication, self.workshop)
+        desk = JobDesk(self.streams, self.keys, self.publication, self.workshop, self.jobs)
         slots = Slots(self.link, self.keys, "worker", lease_ms=self.pace.claim_idle_ms)
         try:
             if await self.connect() and await self.begin(desk, slots):
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(self.watch())
+                    offering = group.create_task(self.workshop.watch())
                     await self.consume(desk, slots)
                     watching.cancel()
+                    offering.cancel()
         finally:
             await self.workshop.close()
+            await self.jobs.close()
             await self.close()

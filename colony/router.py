@@ -31,6 +31,10 @@ class RouterDesk:
         """How many deliveries may be in hand."""
         return CAPACITY
 
+    def is_apart(self, source: str) -> bool:
+        """Routing is done here."""
+        return False
+
     def max_deliveries(self) -> int:
         """How often an envelope may be handled before it is given up."""
         return self.publication.current.settings.max_deliveries

@@ -32,7 +32,8 @@ CHECK_S: Final = 0.1
 class Plan:
     """What is to run: a tree and where it lies, and how many workers beside the one in here.
 
-    `address` is None where no HTTP interface is wanted.
+    `address` is None where no HTTP interface is wanted. Where a cell runs as a job, `job_processes`
+    take the jobs.
     """
 
     spec: TopologySpec
@@ -40,6 +41,7 @@ class Plan:
     environment: Mapping[str, str]
     address: tuple[str, int] | None = None
     more_workers: int = 0
+    job_processes: int = 1
 
 
 def server_for(config: Config) -> AbstractContextManager[EmbeddedServer | None]:
@@ -64,7 +66,7 @@ async def run(
         await check_server(access.link)
         await access.publication.publish(plan.spec)
     keys, pace = Keys(config.name), pace_of(config)
-    worker = Worker(url, keys, pace, environment=plan.environment, root=plan.root)
+    worker = Worker(url, keys, pace, environment=plan.environment, root=plan.root, rq_url=config.rq)
     services: list[Service] = [Router(url, keys, pace), worker]
     address = None
     if plan.address is not None:
@@ -74,6 +76,9 @@ async def run(
         services.append(http)
     if plan.more_workers:
         services.append(WorkerProcesses(config, url, plan.root, plan.more_workers))
+    if any(cell.cell.isolation == "job" for cell in plan.spec.cells):
+        count = plan.job_processes
+        services.append(WorkerProcesses(config, url, plan.root, count, role="jobs"))
     if server is not None:
         services.append(Watch(server))
     services.append(Readiness(url, config.name, lambda status: ready(status, address)))

@@ -1,11 +1,14 @@
-"""Worker processes: workers beside the one in this process, each started again if it dies."""
+"""Worker processes: workers beside the one in this process, and what takes their jobs.
+
+Each is started again if it dies.
+"""
 
 import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from colony.config import Config
 from colony.log import get_logger
@@ -16,14 +19,24 @@ log = get_logger("colony.worker_processes")
 
 
 class WorkerProcesses:
-    """`count` processes that host the cells of the tree at `root`.
+    """`count` processes of a role that host the cells of the tree at `root`, or take their jobs.
 
     Each ends with this process, however that one ends.
     """
 
-    def __init__(self, config: Config, url: str, root: Path, count: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        url: str,
+        root: Path | None,
+        count: int,
+        *,
+        role: Literal["worker", "jobs"] = "worker",
+    ) -> None:
         self._environment = _environment(config, url)
-        self._command = ("-m", "colony.cli", "worker", "--with-parent", "--root", str(root))
+        tree = ("--root", str(root)) if root is not None else ()
+        self._role = role
+        self._command = ("-m", "colony.cli", role, "--with-parent", *tree)
         self._count = count
         self._running: set[Process] = set()
         self._stopping = asyncio.Event()
@@ -58,7 +71,7 @@ class WorkerProcesses:
                 if process.returncode is None:
                     process.kill()
             if not self._stopping.is_set():
-                log.error("worker_ended", pid=process.pid, status=status)
+                log.error(f"{self._role}_ended", pid=process.pid, status=status)
                 await asyncio.sleep(RESTART_S)
 
 
@@ -72,6 +85,14 @@ def _environment(config: Config, url: str) -> dict[str, str]:
         "COLONY_DRAIN_S": str(config.drain_s),
         "COLONY_CLAIM_IDLE_S": str(config.claim_idle_s),
     }
-    hidden = ("COLONY_REDIS_URL_FILE", "COLONY_API_TOKEN", "COLONY_API_TOKEN_FILE", "COLONY_CONFIG")
+    if config.rq is not None:
+        ours["COLONY_RQ_URL"] = config.rq
+    hidden = (
+        "COLONY_REDIS_URL_FILE",
+        "COLONY_RQ_URL_FILE",
+        "COLONY_API_TOKEN",
+        "COLONY_API_TOKEN_FILE",
+        "COLONY_CONFIG",
+    )
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     return {**kept, **ours}

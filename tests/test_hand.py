@@ -41,6 +41,16 @@ async def test_what_is_handled_is_kept(hand: Hand) -> None:
     assert hand.handles(one)
 
 
+async def test_what_is_handled_in_another_process_puts_nothing_at_risk_here(hand: Hand) -> None:
+    elsewhere, next_one = delivery(1), delivery(2, times=2)
+    hand.take(elsewhere, apart=True)
+    hand.start(elsewhere, for_ever())
+    hand.take(next_one)
+
+    assert (hand.handling, hand.at_risk) == (1, 0)
+    assert hand.kept == [elsewhere, next_one]
+
+
 async def test_the_next_to_be_handled_alone_is_kept_and_those_behind_it_are_not(
     hand: Hand,
 ) -> None:

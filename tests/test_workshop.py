@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from colony.cell import Cell
+from colony.cell import Cell, Host, cell_type
+from colony.keys import Keys
+from colony.link import Link
 from colony.testing.harness import Harness
 from colony.topology.model import (
     CellSettings,
@@ -13,8 +15,10 @@ from colony.topology.model import (
     Contract,
     EdgeSpec,
     ToolDeclaration,
+    Topology,
     TopologySpec,
 )
+from colony.workshop import Workshop
 
 ECHO = {"handler": "workers.toolloop.park:park"}
 
@@ -82,3 +86,25 @@ def test_a_handle_may_take_longer_than_the_cell_gives_its_own_work(
     timeout_ms = Cell(Params(external_timeout_ms=own)).message_timeout_ms(written, 60_000)
 
     assert timeout_ms == expected
+
+
+async def test_a_cell_that_runs_apart_is_known_and_not_started(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    async def start(self: Cell, host: Host) -> None:
+        started.append(host.spec.path)
+
+    monkeypatch.setattr(cell_type("code"), "start", start)
+    link, keys = Link(redis_url), Keys("apart")
+    workshop = Workshop(link, keys, apart=("job",))
+    apart = CellSpec(path="/job", cell=CellSettings(type="code", isolation="job"), params=ECHO)
+
+    await workshop.follow(Topology.compile(TopologySpec(cells=(apart, cell("/here")))))
+
+    assert sorted(workshop.cells) == ["/here", "/job"]
+    assert started == ["/here"]
+    assert workshop.cells["/job"].origin is None
+    await workshop.close()
+    await link.close()

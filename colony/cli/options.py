@@ -45,6 +45,10 @@ _LOG: Final = (
     click.option("--log-format", type=click.Choice(["console", "json"])),
 )
 
+reaches_rq = click.option(
+    "--rq-url", metavar="URL", help="Server of RQ, for jobs.  [default: that of the colony]"
+)
+
 
 def asks_colony(command: Callable[Concatenate["Config", P], R]) -> Callable[..., R]:
     """A command about a colony: it is given the settings, and logs only what is wrong."""
@@ -87,6 +91,7 @@ def _decorated(
         flags = {
             "name": given.pop("name"),
             "redis_url": given.pop("redis"),
+            "rq_url": given.pop("rq_url", None),
             "data": given.pop("data"),
             "log_level": given.pop("log_level", None),
             "log_format": given.pop("log_format", None),

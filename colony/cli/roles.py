@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from colony.cli.options import ROOT, runs_colony, server_of
+from colony.cli.options import ROOT, reaches_rq, runs_colony, server_of
 
 if TYPE_CHECKING:
     from colony.config import Config
@@ -26,7 +26,7 @@ def router(config: "Config") -> None:
     from colony.roles import Router
     from colony.up import pace_of
 
-    _serve(Router(server_of(config), Keys(config.name), pace_of(config)))
+    serve(Router(server_of(config), Keys(config.name), pace_of(config)))
 
 
 @click.command()
@@ -39,6 +39,7 @@ def router(config: "Config") -> None:
     help="The tree on this host: its folders, its .env and its Python modules are used.",
 )
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input does.")
+@reaches_rq
 @runs_colony
 def worker(
     config: "Config", patterns: tuple[str, ...], root: Path | None, with_parent: bool
@@ -58,8 +59,9 @@ def worker(
         patterns=patterns or ("*",),
         environment=variables(root, os.environ) if root else None,
         root=root,
+        rq_url=config.rq,
     )
-    _serve(service, Lifeline(service)) if with_parent else _serve(service)
+    serve(service, Lifeline(service)) if with_parent else serve(service)
 
 
 @click.command()
@@ -73,7 +75,7 @@ def api(config: "Config") -> None:
     from colony.api.server import Server
 
     host, port = config.address
-    _serve(Server(server_of(config), config.name, host=host, port=port, token=config.token))
+    serve(Server(server_of(config), config.name, host=host, port=port, token=config.token))
 
 
 def import_from(root: Path) -> None:
@@ -105,11 +107,12 @@ class Lifeline:
             self._service.stop()
 
 
-def _serve(*services: "Service") -> None:
+def serve(*services: "Service") -> None:
+    """Run services until a signal asks for their end."""
     from colony.log import get_logger
     from colony.serving import serve_until_stopped
 
-    async def serve() -> None:
+    async def run() -> None:
         status = 1
         try:
             await serve_until_stopped(services)
@@ -118,7 +121,7 @@ def _serve(*services: "Service") -> None:
         finally:
             _leave_within(LEAVE_S, status)
 
-    asyncio.run(serve())
+    asyncio.run(run())
 
 
 def _leave_within(seconds: float, status: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colony.cli.options import ROOT, formatted, runs_colony
+from colony.cli.options import ROOT, formatted, reaches_rq, runs_colony
 from colony.cli.roles import import_from
 from colony.cli.tree import publishable, sinks
 
@@ -22,10 +22,20 @@ if TYPE_CHECKING:
 @click.argument("root", type=ROOT)
 @click.option("--api", "api_address", metavar="HOST:PORT", help="Where HTTP is served.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Job processes, where a cell runs as a job.",
+)
 @sinks
 @formatted
+@reaches_rq
 @runs_colony
-def up(config: "Config", root: Path, workers: int, sinks: tuple[str, ...], output: str) -> None:
+def up(
+    config: "Config", root: Path, workers: int, jobs: int, sinks: tuple[str, ...], output: str
+) -> None:
     """Validate a tree, apply it and run every role, until Ctrl-C.
 
     Without --redis, a server of its own is started, whose data stays in --data.
@@ -41,6 +51,7 @@ def up(config: "Config", root: Path, workers: int, sinks: tuple[str, ...], outpu
         environment=variables(root, os.environ),
         address=config.address,
         more_workers=workers - 1,
+        job_processes=jobs,
     )
 
     def ready(status: "Status", address: str | None) -> None:

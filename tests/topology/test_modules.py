@@ -95,15 +95,16 @@ class TestHandlers:
         assert capsys.readouterr() == ("", "loud\n")
 
 
-@pytest.mark.parametrize(
-    ("isolation", "params"),
-    [("job", {"handler": "modtools:convert"}), ("inline", {"script_inline": "pass"})],
-)
-def test_an_isolation_that_is_not_to_be_had_is_an_error(
-    real: Tree, isolation: str, params: dict[str, str]
-) -> None:
-    cell = {"type": "code", "isolation": isolation}
-    real.put(CONFIG, {"cell": cell, "params": params})
+def test_a_cell_may_run_as_a_job(real: Tree) -> None:
+    cell = {"type": "code", "isolation": "job"}
+    real.put(CONFIG, {"cell": cell, "params": {"handler": "modtools:convert"}})
+
+    assert found(real) == []
+
+
+def test_an_isolation_that_is_not_to_be_had_is_an_error(real: Tree) -> None:
+    cell = {"type": "code", "isolation": "inline"}
+    real.put(CONFIG, {"cell": cell, "params": {"script_inline": "pass"}})
 
     *place, _ = only(real)
     assert place == ["error", CONFIG, "$.cell.isolation", "isolation_unavailable"]
