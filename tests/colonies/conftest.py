@@ -88,7 +88,8 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 async def start(redis_url: str) -> AsyncIterator[Start]:
-    """Starts a shipped tree, after stopping the one before. `script` is what its model says."""
+    """Starts a shipped tree, after stopping the one before. `script` is what its model says, `more`
+    are further params by the path of their cell."""
     async with AsyncExitStack() as stack:
 
         async def start(
@@ -98,6 +99,7 @@ async def start(redis_url: str) -> AsyncIterator[Start]:
             model: str = "/planner",
             environment: Mapping[str, str] | None = None,
             restore: bool = False,
+            more: Mapping[str, Mapping[str, Any]] | None = None,
         ) -> Colony:
             await stack.aclose()
             root = shipped(name)
@@ -105,6 +107,9 @@ async def start(redis_url: str) -> AsyncIterator[Start]:
             if script:
                 params = {"provider": "scripted", "script": [dict(step) for step in script]}
                 spec = with_params(spec, model, params)
+            for path, added in (more or {}).items():
+                (params,) = [cell.params for cell in spec.cells if cell.path == path]
+                spec = with_params(spec, path, {**params, **added})
             if restore:
                 spec = restoring(spec)
             harness = Harness(redis_url, spec, environment=environment, root=root)

@@ -167,7 +167,6 @@ async def test_note_is_remembered_and_its_round_goes_on(start, tree):
     [
         ({"text": "It has a", "finish_reason": "length"}, "length", "It has a\n\n[The answer was"),
         ({"text": "No.", "finish_reason": "content_filter"}, "content_filter", "withheld"),
-        (calls(FETCH, finish_reason="length"), "length", "cut off"),
         ({"error": "rate_limited"}, "rate_limited", "rate_limited"),
         ({"error": "context_length"}, "context_length", "context_length"),
     ],
@@ -183,6 +182,18 @@ async def test_model_that_cannot_go_on_still_ends_in_an_answer(
     assert told in await colony.answer(trace)
     (error,) = await colony.rows("errors", trace_id=trace)
     assert (error["kind"], error["question"]) == (kind, "go")
+    await colony.assert_clean(trace)
+
+
+@TREES
+async def test_calls_of_an_answer_that_was_cut_off_are_not_run_and_the_model_is_told(start, tree):
+    colony = await start(tree, script=[calls(FETCH, finish_reason="length"), DONE])
+
+    trace = await colony.harness.ask("/prep", "go")
+
+    assert await colony.answer(trace) == "done"
+    assert '"truncated: ' in (await results(colony, trace))["f"]
+    assert not any(hop.head.target == "/reader" for hop in await colony.harness.hops(trace))
     await colony.assert_clean(trace)
 
 

@@ -13,7 +13,7 @@ from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelServer
 from colony.topology.model import ToolDeclaration
 from workers.llm import Llm
-from workers.llm.chat_completions import MAX_RESPONSE_BYTES
+from workers.llm.bounded_client import MAX_RESPONSE_BYTES
 
 QUESTION = Entry.say("user", "What is it?")
 
@@ -50,7 +50,8 @@ async def started(host: RecordingHost) -> AsyncIterator[Llm]:
 
 
 def host_of(server: ModelServer, **params: Any) -> RecordingHost:
-    given = {"provider": "openai", "model": "m-1", "base_url": server.base_url, **params}
+    place = {"provider": "openai", "model": "m-1", "base_url": server.base_url}
+    given = {**place, "attempts": 1, **params}
     return RecordingHost.of("llm", given)
 
 
@@ -77,6 +78,10 @@ def error_of(emission: Emission) -> dict[str, Any]:
     error = meta["error"]
     assert isinstance(error, dict)
     return error
+
+
+def reason_of(emission: Emission) -> tuple[object, object]:
+    return emission.hop["finish_reason"], emission.hop["error_code"]
 
 
 # Params
@@ -114,6 +119,7 @@ async def test_a_text_answer_is_the_only_new_entry() -> None:
     assert emission.body.entries == (Entry.say("assistant", "It is blue."),)
     assert emission.hop == {
         "finish_reason": "stop",
+        "outcome": "message",
         "model": "m-1",
         "tokens_prompt": 10,
         "tokens_completion": 5,
@@ -122,7 +128,9 @@ async def test_a_text_answer_is_the_only_new_entry() -> None:
     assert isinstance(meta, dict)
     assert meta["provider"] == "openai"
     assert meta["response_id"] == "chatcmpl-1"
-    assert set(meta) == {"provider", "model", "response_id", "latency_ms", "started_at"}
+    named = {"provider", "model", "response_id", "latency_ms", "started_at", "attempts"}
+    assert set(meta) == named
+    assert meta["attempts"] == 1
 
 
 async def test_request_carries_params_and_key_and_attribution() -> None:
@@ -220,7 +228,7 @@ async def test_an_entry_that_cannot_be_sent_is_refused_before_the_call(
     with ModelServer([]) as server:
         (emission,) = await ask(host_of(server), envelope(QUESTION, entry))
 
-    assert emission.hop == {"finish_reason": "error", "error_code": code}
+    assert reason_of(emission) == ("error", code)
     assert emission.body.messages == (QUESTION, entry)
     assert server.requests == []
 
@@ -269,7 +277,7 @@ async def test_attachments_are_refused_rather_than_left_out() -> None:
         (reading("<html>"), "provider_error"),
         (reading([]), "provider_error"),
         (reading({"choices": [{"finish_reason": "stop"}]}), "provider_error"),
-        (choice({"content": "x"}, "an unknown reason"), "provider_error"),
+        (choice({"content": "x"}, "error"), "provider_error"),
         (choice({"content": None}), "empty_answer"),
         (choice({"content": ""}, "tool_calls"), "empty_answer"),
         (choice({"content": " \n"}, None), "empty_answer"),
@@ -287,7 +295,7 @@ async def test_what_goes_wrong_has_a_code_and_leaves_the_messages_unchanged(
     with ModelServer([answer]) as server:
         (emission,) = await ask(host_of(server), envelope(*thread))
 
-    assert emission.hop == {"finish_reason": "error", "error_code": code}
+    assert reason_of(emission) == ("error", code)
     assert emission.body.messages == thread
     assert error_of(emission)["source"] == "provider"
     assert error_of(emission)["detail"]
@@ -310,7 +318,7 @@ async def test_half_a_surrogate_pair_is_a_response_that_cannot_be_read(
     with ModelServer([reading(written, status)]) as server:
         (emission,) = await ask(host_of(server))
 
-    assert emission.hop == {"finish_reason": "error", "error_code": "provider_error"}
+    assert reason_of(emission) == ("error", "provider_error")
     assert encode_body(emission.body)
 
 
@@ -330,7 +338,8 @@ async def test_a_count_no_header_can_hold_is_left_out() -> None:
     with ModelServer([reading(answer)]) as server:
         (emission,) = await ask(host_of(server))
 
-    assert emission.hop == {"finish_reason": "stop", "model": "m-1", "tokens_completion": 3}
+    assert emission.hop["tokens_completion"] == 3
+    assert "tokens_prompt" not in emission.hop
 
 
 async def test_the_providers_sentence_is_kept_to_500_bytes() -> None:
@@ -363,6 +372,7 @@ async def test_a_server_that_is_away_is_provider_error() -> None:
     [
         (choice({"content": "x"}, None), "stop", "x"),
         (choice({"content": "x"}, "end_turn"), "stop", "x"),
+        (choice({"content": "x"}, "an unknown reason"), "stop", "x"),
         (choice({"content": "x"}, "length"), "length", "x"),
         (choice({"content": "x"}, "tool_calls"), "stop", "x"),
         (choice({"content": None, "refusal": "no"}, "content_filter"), "content_filter", "no"),
@@ -392,13 +402,15 @@ async def test_calls_count_as_calls_under_any_label(reason: str | None) -> None:
     assert function == {"name": "look", "arguments": '{"a": 1}'}
 
 
-async def test_calls_cut_by_length_keep_that_label() -> None:
+async def test_calls_cut_by_length_are_routed_as_calls_and_say_that_they_are_cut() -> None:
     call = {"id": "c", "function": {"name": "look", "arguments": '{"a": '}}
     with ModelServer([choice({"tool_calls": [call]}, "length")]) as server:
         (emission,) = await ask(host_of(server))
 
-    assert emission.hop["finish_reason"] == "length"
+    assert emission.hop["finish_reason"] == "tool_calls"
+    assert emission.hop["outcome"] == "truncated"
     assert emission.body.entries[0].id == "c"
+    assert json.loads(emission.body.entries[0].text or "")["problem"] == "truncated"
 
 
 async def test_calls_without_an_id_get_the_same_one_whenever_they_are_read() -> None:
@@ -420,7 +432,7 @@ async def test_counts_are_absent_where_the_server_counts_nothing() -> None:
     with ModelServer([{"text": "x", "usage": None}]) as server:
         (emission,) = await ask(host_of(server))
 
-    assert set(emission.hop) == {"finish_reason", "model"}
+    assert set(emission.hop) == {"finish_reason", "outcome", "model"}
 
 
 # Journal
@@ -560,7 +572,7 @@ async def test_a_system_that_is_refused_changes_nothing(system: dict[str, Any]) 
         host = host_of(server, **limits)
         (emission,) = await ask(host, envelope(system=system))
 
-    assert emission.hop == {"finish_reason": "error", "error_code": "invalid_input"}
+    assert reason_of(emission) == ("error", "invalid_input")
     assert error_of(emission)["source"] == "request"
     assert host.states == {}
 
@@ -673,6 +685,6 @@ async def test_script_may_hold_errors_and_other_reasons() -> None:
     (broken,) = await ask(scripted({"error": "rate_limited"}))
     (short,) = await ask(scripted({"text": "cut", "finish_reason": "length"}))
 
-    assert broken.hop == {"finish_reason": "error", "error_code": "rate_limited"}
+    assert reason_of(broken) == ("error", "rate_limited")
     assert broken.body.messages == (QUESTION,)
     assert short.hop["finish_reason"] == "length"

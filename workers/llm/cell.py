@@ -1,40 +1,44 @@
 """The llm cell: what a message says becomes one request to a model, what it answers one emission.
 
 An answer is recorded before it is emitted, so an envelope that is handled again costs no second
-call.
+call. That a text began to show is recorded before it does, so it is never begun anew.
 """
 
-import asyncio
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar
 
-from pydantic import Field, JsonValue, SecretStr, model_validator
-
-from colony.body import Body, Frozen
-from colony.cell import Cell, Host
-from colony.envelope import Emission, Envelope
-from colony.errors import BodyError
+from colony.cell import TIMEOUT_MARGIN_MS, Budget, Cell, Host
+from colony.envelope import Emission, Envelope, derived_id
+from colony.errors import ModelUnreachable
 from colony.redaction import REDACTED
-from colony.topology.model import ToolDeclaration
-from workers.llm import overrides, system_state
-from workers.llm.provider import Answer, Failure, Generation, Provider, Reply, Request, Tool
-from workers.llm.scripted import Scripted, ScriptedAnswer
-from workers.llm.thread import to_entries
+from colony.topology.findings import EXTRA_MISSING, Flaw
+from colony.topology.model import CellSpec
+from workers.llm import emissions
+from workers.llm.admission import Unlimited
+from workers.llm.attempts import Asked, Attempts, Policy
+from workers.llm.emissions import Told
+from workers.llm.extras import NO_ANTHROPIC, missing_extra
+from workers.llm.holding import HeldBack
+from workers.llm.listening import Followers, Nobody
+from workers.llm.pairing import repaired
+from workers.llm.params import Params as LlmParams
+from workers.llm.provider import Failure, Provider, Request
+from workers.llm.providers import budget_of, provider_of
+from workers.llm.questions import one_token, question_in
 
+# What the journal of an envelope says: that a text of an answer showed, and the answer.
+VISIBLE = "visible"
 JOURNAL = "answer"
 
-PositiveInt = Annotated[int, Field(ge=1)]
-
-
-class Told(Frozen):
-    """An answer as it is journalled."""
-
-    answer: Answer
-    started_at: int
-    latency_ms: int
+CUT = Failure(
+    "stream_cut",
+    "the worker was lost after the answer had begun to show",
+    disposition="retryable",
+    progress="visible",
+)
+EMPTY = Failure("empty_answer", "the answer has neither a text nor a call", progress="complete")
 
 
 class Llm(Cell):
@@ -42,47 +46,27 @@ class Llm(Cell):
 
     default_message_timeout_ms: ClassVar[int] = 1_200_000
 
-    class Params(Generation):
-        """Which model, where, and what it may be told. An empty key sends none."""
+    class Params(LlmParams):
+        """Which model, where, and what it may be told."""
 
-        provider: Literal["openai", "scripted", "extractive"]
-        api_key: SecretStr = SecretStr("")
-        base_url: str = ""
-        http_referer: str = ""
-        x_title: str = ""
-        external_timeout_ms: PositiveInt = 110_000
-        max_concurrency: PositiveInt = 16
-        system_order: tuple[str, ...] = ()
-        system_max_slots: PositiveInt = 256
-        system_max_leaf_bytes: PositiveInt = 65_536
-        system_writable: tuple[str, ...] = ()
-        state_scope: Literal["session", "cell", "trace"] = "session"
-        script: tuple[ScriptedAnswer, ...] = ()
+    params: LlmParams
 
-        @model_validator(mode="after")
-        def _fits_its_provider(self) -> Self:
-            if self.provider == "openai" and not self.model:
-                raise ValueError("provider openai needs a model")
-            if bool(self.script) != (self.provider == "scripted"):
-                raise ValueError("a script goes with provider scripted, and the other way round")
-            return self
-
-        @property
-        def limits(self) -> system_state.Limits:
-            """What the system state may hold."""
-            return system_state.Limits(
-                self.system_max_slots, self.system_max_leaf_bytes, self.system_writable
-            )
-
-    params: Params
-
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: LlmParams) -> None:
         super().__init__(params)
         self._provider: Provider | None = None
+        self._budget: Budget = Unlimited()
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """A provider whose library is not installed here."""
+        if missing_extra(spec.params.get("provider")):
+            yield Flaw(EXTRA_MISSING, NO_ANTHROPIC, ("params", "provider"), severity="warning")
 
     async def start(self, host: Host) -> None:
-        """The provider is ready; nothing is sent yet."""
-        self._provider = _provider(self.params)
+        """The provider is ready; nothing is sent yet. Raises TopologyError where its library is
+        not installed."""
+        self._provider = provider_of(self.params)
+        self._budget = budget_of(self.params, host)
 
     async def stop(self) -> None:
         """The provider holds nothing open."""
@@ -97,148 +81,100 @@ class Llm(Cell):
         """
         recorded = await host.recall(JOURNAL)
         if recorded is None:
-            request = await self._request(envelope, host)
-            if request is None:
+            told = await self._told(envelope, host)
+            if told is None:
                 return []
-            told = request if isinstance(request, Failure) else await self._ask(request)
-            if isinstance(told, Failure):
-                return [self._failed(envelope, self._without_key(told), host)]
+            if isinstance(told, Asked):
+                return [self._failed(envelope, told, host)]
             # Where two hosts handled the envelope, both go on with the answer of the first.
             recorded = await host.record(JOURNAL, told.model_dump_json().encode())
-        return [self._said(Told.model_validate_json(recorded))]
+        repairs = repaired(envelope.body.entries)[1]
+        answer = Told.model_validate_json(recorded)
+        return [emissions.said(answer, provider=self.params.provider, repairs={**repairs})]
 
-    async def _request(self, envelope: Envelope, host: Host) -> Request | Failure | None:
-        body = envelope.body
-        try:
-            state = await self._state(body, host)
-            if body.messages is None:
-                return None
-            if body.attachments:
-                raise BodyError(detail="attachments cannot be sent to a model")
-            return Request(
-                entries=body.entries,
-                system=system_state.render(state, self.params.system_order),
-                tools=system_state.tools(state) or _declared(host.tools),
-                generation=overrides.overlaid(self.params, state),
-                seed=_seed(envelope),
-            )
-        except BodyError as error:
-            return Failure("invalid_input", str(error), source="request")
-
-    async def _state(self, body: Body, host: Host) -> dict[str, str]:
-        """The state as this message leaves it; raises BodyError, with nothing changed."""
-        scope, extra = self.params.state_scope, body.__pydantic_extra__
-        change = system_state.parse(body.system or {})
-        state = await host.state(scope)
-        self.params.limits.check(change, state)
-        change.put.update(overrides.parse(extra["params"]) if "params" in extra else {})
-        wanted = change.applied_to(state)
-        overrides.overlaid(self.params, wanted)
-        system_state.tools(wanted)
-        if wanted == state:
-            return state
-        return await host.update_state(scope, change.put, change.remove)
-
-    async def _ask(self, request: Request) -> Told | Failure:
-        assert self._provider is not None, "a cell is started before it handles"
-        started_at, begun = time.time_ns() // 1_000_000, time.perf_counter()
-        reply: Reply
-        try:
-            async with asyncio.timeout(self.params.external_timeout_ms / 1000):
-                reply = await self._provider.complete(request)
-        except TimeoutError:
-            detail = f"no answer within {self.params.external_timeout_ms} ms"
-            return Failure("timeout", detail, kind="timeout")
+    async def probe(self) -> str:
+        """Ask for one token, outside of every budget."""
+        assert self._provider is not None, "a cell is started before it is tried"
+        place = self.params.base_url or self.params.provider
+        begun = time.perf_counter()
+        reply = await self._provider.complete(one_token(self.params), Nobody())
         if isinstance(reply, Failure):
-            return reply
-        latency_ms = round((time.perf_counter() - begun) * 1000)
-        return Told(answer=reply, started_at=started_at, latency_ms=latency_ms)
+            told = self._without_key(reply)
+            raise ModelUnreachable(
+                model=self.params.model, place=place, reason=told.code, detail=told.detail
+            )
+        return f"{reply.model} at {place} answers in {time.perf_counter() - begun:.1f} s"
 
-    def _said(self, told: Told) -> Emission:
-        answer = told.answer
-        counts = {
-            "tokens_prompt": answer.tokens_prompt,
-            "tokens_completion": answer.tokens_completion,
-        }
-        meta: dict[str, JsonValue] = {
-            "provider": self.params.provider,
-            "model": answer.model,
-            "response_id": answer.response_id,
-            "latency_ms": told.latency_ms,
-            "started_at": told.started_at,
-        }
-        hop: dict[str, JsonValue] = {
-            "finish_reason": answer.finish_reason,
-            "model": answer.model,
-            **{name: count for name, count in counts.items() if count is not None},
-        }
-        return Emission(hop=hop, body=_body(to_entries(answer), meta))
+    async def _told(self, envelope: Envelope, host: Host) -> Told | Asked | None:
+        """What the model says to a message, what it failed with, or None where it is not asked."""
+        if await self._showed(host):
+            await self._attempts(host).abandon(envelope.id)
+            return Asked(CUT, 0, {})
+        question = await question_in(envelope, self.params, host)
+        if question is None:
+            return None
+        if isinstance(question, Failure):
+            return Asked(question, 0, {})
+        started_at, begun = time.time_ns() // 1_000_000, time.perf_counter()
+        asked = await self._ask(question, envelope, host)
+        if isinstance(asked.reply, Failure):
+            return asked
+        if asked.reply.outcome == "empty":
+            return replace(asked, reply=EMPTY)
+        if asked.warnings:
+            host.log.warning("answer_mended", **asked.warnings)
+        return Told(
+            answer=asked.reply,
+            started_at=started_at,
+            latency_ms=round((time.perf_counter() - begun) * 1000),
+            attempts=asked.attempts,
+            warnings={**asked.warnings},
+        )
+
+    async def _showed(self, host: Host) -> bool:
+        # A model of this process says the same again, at the same places: nothing shows twice.
+        return self.params.is_remote and await host.recall(VISIBLE) is not None
+
+    async def _ask(self, question: Request, envelope: Envelope, host: Host) -> Asked:
+        async def commit() -> None:
+            if self.params.is_remote:
+                await host.record(VISIBLE, b"")
+
+        async with Followers(host, message_id=derived_id(envelope.id, 0)) as followers:
+            return await self._attempts(host).ask(
+                question, name=envelope.id, hearing=lambda: HeldBack(followers, commit)
+            )
+
+    def _attempts(self, host: Host) -> Attempts:
+        assert self._provider is not None, "a cell is started before it handles"
+        return Attempts(self._provider, self._budget, self._policy(host.spec))
+
+    def _policy(self, spec: CellSpec) -> Policy:
+        written = spec.cell.message_timeout
+        total_s = (self.message_timeout_ms(written, 0) - TIMEOUT_MARGIN_MS) / 1000
+        whole_s = self.params.external_timeout_ms / 1000
+        return Policy(
+            attempts=self.params.attempts,
+            # A stream may go on as long as it is not silent, and its provider sees to that.
+            attempt_s=total_s if self.params.stream else whole_s,
+            total_s=total_s,
+            broken_s=whole_s,
+        )
+
+    def _failed(self, envelope: Envelope, asked: Asked, host: Host) -> Emission:
+        assert isinstance(asked.reply, Failure), "only a failure failed"
+        failure = self._without_key(asked.reply)
+        host.log.warning("model_failed", **failure.to_json())
+        return emissions.failed(
+            failure,
+            messages=envelope.body.messages or (),
+            provider=self.params.provider,
+            model=self.params.model,
+            attempts=asked.attempts,
+            warnings=asked.warnings,
+        )
 
     def _without_key(self, failure: Failure) -> Failure:
         # Some servers repeat the key that they refuse.
         key = self.params.api_key.get_secret_value()
         return replace(failure, detail=failure.detail.replace(key, REDACTED)) if key else failure
-
-    def _failed(self, envelope: Envelope, failure: Failure, host: Host) -> Emission:
-        host.log.warning("model_failed", **failure.to_json())
-        meta: dict[str, JsonValue] = {
-            "provider": self.params.provider,
-            "model": self.params.model,
-            "error": failure.to_json(),
-        }
-        hop: dict[str, JsonValue] = {"finish_reason": "error", "error_code": failure.code}
-        return Emission(hop=hop, body=_body(envelope.body.messages or (), meta))
-
-
-def _provider(params: Llm.Params) -> Provider:
-    # Imported when they are needed: each takes longer to load than all the rest of a worker.
-    match params.provider:
-        case "openai":
-            from workers.llm.chat_completions import ChatCompletions
-
-            return ChatCompletions(
-                api_key=params.api_key.get_secret_value(),
-                base_url=params.base_url,
-                headers=_attribution(params),
-                timeout_s=params.external_timeout_ms / 1000,
-            )
-        case "extractive":
-            from workers.llm.extractive import Extractive
-
-            return Extractive(model=params.model or params.provider)
-        case "scripted":
-            return Scripted(params.script, model=params.model or params.provider)
-
-
-def _attribution(params: Llm.Params) -> dict[str, str]:
-    """The headers by which some servers attribute traffic."""
-    named = {"HTTP-Referer": params.http_referer, "X-Title": params.x_title}
-    return {name: value for name, value in named.items() if value}
-
-
-def _declared(tools: Sequence[ToolDeclaration]) -> tuple[Tool, ...]:
-    return tuple(
-        Tool(
-            tool.name,
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                },
-            },
-        )
-        for tool in tools
-    )
-
-
-def _seed(envelope: Envelope) -> str:
-    question = envelope.context.get("turn_id")
-    if question is None:
-        return envelope.id
-    return json.dumps([question, envelope.context.get("iter")])
-
-
-def _body(messages: Sequence[object], meta: Mapping[str, JsonValue]) -> Body:
-    return Body.model_validate({"messages": tuple(messages), "meta": dict(meta)})

@@ -1,7 +1,8 @@
 """Chat completions: the protocol of OpenAI and of every server that is compatible with it."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from contextlib import aclosing
 
 import httpx2
 from openai import (
@@ -9,57 +10,54 @@ from openai import (
     APIStatusError,
     APITimeoutError,
     AsyncOpenAI,
-    DefaultAsyncHttpxClient,
+    AsyncStream,
     Omit,
     OpenAIError,
 )
 from pydantic import JsonValue
 
+from workers.llm.bounded_client import (
+    BoundedClient,
+    Patience,
+    ResponseTooLarge,
+    pieces,
+    read_whole,
+)
+from workers.llm.chunks import Heard
 from workers.llm.failures import from_error_body
-from workers.llm.provider import Failure, Reply, Request
-from workers.llm.reading import parse, read
+from workers.llm.incoming import Incoming
+from workers.llm.json_text import parse
+from workers.llm.listening import Nobody
+from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request
+from workers.llm.reading import Asked, read_assembly, read_text
 from workers.llm.thread import Message, to_messages
+from workers.llm.wire import Wire
 
 PATH = "/chat/completions"
-MAX_RESPONSE_BYTES = 16 << 20
 
-# Headers that tell how a body came, not what it is.
-_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-
-
-class _BoundedClient(DefaultAsyncHttpxClient):
-    """A client for which a response above the limit is a connection that breaks."""
-
-    async def send(
-        self, request: httpx2.Request, *, stream: bool = False, **options: Any
-    ) -> httpx2.Response:
-        response = await super().send(request, stream=True, **options)
-        content = bytearray()
-        try:
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > MAX_RESPONSE_BYTES:
-                    detail = f"the response has more than {MAX_RESPONSE_BYTES} bytes"
-                    raise httpx2.ReadError(detail, request=request)
-        finally:
-            await response.aclose()
-        headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
-        return httpx2.Response(
-            response.status_code,
-            headers=headers,
-            content=bytes(content),
-            request=response.request,
-        )
+# What a response says it is that is none of events, whatever was asked for.
+_WHOLE = ("application/json", "text/html")
+COUNTED: dict[str, JsonValue] = {"include_usage": True}
 
 
 class ChatCompletions:
-    """A client of one server, with one attempt for each request and no streaming.
+    """A client of one server, with one attempt for each request, streamed where `patience` says
+    how long a stream is waited for.
 
-    An empty key sends no Authorization header. An empty `base_url` is OpenAI's own.
+    An empty key sends no Authorization header. An empty `base_url` is OpenAI's own. `text_calls`
+    takes calls that stand in the text for calls.
     """
 
     def __init__(
-        self, *, api_key: str, base_url: str, headers: Mapping[str, str], timeout_s: float
+        self,
+        *,
+        api_key: str,
+        base_url: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        patience: Patience | None = None,
+        wire: Wire | None = None,
+        text_calls: bool = False,
     ) -> None:
         self._client = AsyncOpenAI(
             # The client refuses to be made without a key, even where none is ever sent.
@@ -68,38 +66,102 @@ class ChatCompletions:
             default_headers=dict(headers),
             max_retries=0,
             timeout=timeout_s,
-            http_client=_BoundedClient(timeout=timeout_s),
+            http_client=BoundedClient(timeout=timeout_s),
         )
         self._withheld: dict[str, str | Omit] = {} if api_key else {"Authorization": Omit()}
+        self._patience = patience
+        self._wire = wire or Wire()
+        self._text_calls = text_calls
+        # Whether the server takes the wish to count what it streams.
+        self._counts = True
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: Request, listener: Listener) -> Reply:
         """The server's answer to `request`."""
         messages = to_messages(request.entries, request.system)
         if isinstance(messages, Failure):
             return messages
-        body = to_body(messages, request)
-        try:
-            answer = await self._client.post(
-                PATH, body=body, cast_to=httpx2.Response, options={"headers": self._withheld}
-            )
-        except APITimeoutError:
-            return Failure("timeout", "the server took too long", kind="timeout")
-        except APIConnectionError as error:
-            detail = f"{error} {error.__cause__ or ''}".strip()
-            return Failure("provider_error", detail, kind="connection")
-        except APIStatusError as error:
-            return from_error_body(_error_of(error), status=error.status_code)
-        except (OpenAIError, ValueError) as error:
-            return Failure("provider_error", f"the response cannot be read: {error}")
-        return read(answer.text, model=request.generation.model, seed=request.seed)
+        streaming = {} if self._patience is None else self._streaming()
+        body = to_body(self._wire.written(messages), request, streaming)
+        asked = _asked(request, body, text_calls=self._text_calls)
+        if self._patience is None:
+            return await self._whole(body, asked)
+        return await self._streamed(body, asked, listener, self._patience)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
+    async def _whole(self, body: dict[str, JsonValue], asked: Asked) -> Reply:
+        try:
+            answer = await self._client.post(
+                PATH, body=body, cast_to=httpx2.Response, options={"headers": self._withheld}
+            )
+        except (OpenAIError, ValueError) as error:
+            return _failure(error, "precommit")
+        return read_text(answer.text, asked)
 
-def to_body(messages: list[Message], request: Request) -> dict[str, JsonValue]:
-    """The body of the request; a null in `provider_extra` takes a key out of it."""
+    async def _streamed(
+        self, body: dict[str, JsonValue], asked: Asked, listener: Listener, patience: Patience
+    ) -> Reply:
+        incoming = Incoming()
+        # A text that may be a call is no text yet.
+        hearing = Nobody() if asked.text_calls else listener
+        begun_by = asyncio.get_running_loop().time() + patience.first_byte_s
+        try:
+            async with asyncio.timeout_at(begun_by):
+                response = await self._open(body)
+            if response.headers.get("content-type", "").lower().startswith(_WHOLE):
+                async with asyncio.timeout_at(begun_by):
+                    whole = await read_whole(response)
+                return read_text(whole.text, asked)
+            incoming_pieces = pieces(response, first_byte_by=begun_by, idle_s=patience.idle_s)
+            async with aclosing(incoming_pieces):
+                async for piece in incoming_pieces:
+                    for heard in incoming.feed(piece):
+                        await _tell(hearing, heard)
+                    if incoming.over:
+                        break
+            for heard in incoming.end():
+                await _tell(hearing, heard)
+        except (OpenAIError, httpx2.HTTPError, TimeoutError, ValueError) as error:
+            # An answer that has ended is whole, whatever becomes of the connection.
+            if not incoming.assembly.finished:
+                return _failure(error, "visible" if incoming.assembly.visible else "precommit")
+        reply = read_assembly(incoming.assembly, asked, done=incoming.done)
+        if asked.text_calls and isinstance(reply, Answer) and reply.text:
+            await listener.text(reply.text)
+        return reply
+
+    def _streaming(self) -> dict[str, JsonValue]:
+        return {"stream": True, **({"stream_options": COUNTED} if self._counts else {})}
+
+    async def _open(self, body: dict[str, JsonValue]) -> httpx2.Response:
+        """The beginning of a streamed response; a server that cannot count is not asked to."""
+        try:
+            return await self._post(body)
+        except APIStatusError as error:
+            if "stream_options" not in body or not _refuses_to_count(error):
+                raise
+        self._counts = False
+        return await self._post({n: v for n, v in body.items() if n != "stream_options"})
+
+    async def _post(self, body: dict[str, JsonValue]) -> httpx2.Response:
+        stream = await self._client.post(
+            PATH,
+            body=body,
+            cast_to=object,
+            options={"headers": self._withheld, "timeout": httpx2.Timeout(None)},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        return stream.response
+
+
+def to_body(
+    messages: list[Message], request: Request, streaming: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The body of the request with what makes it a stream; a null in `provider_extra` takes a key
+    out of it."""
     generation = request.generation
     tools: list[JsonValue] = [tool.definition for tool in request.tools]
     body: dict[str, JsonValue] = {
@@ -110,9 +172,64 @@ def to_body(messages: list[Message], request: Request) -> dict[str, JsonValue]:
         "reasoning": generation.reasoning,
         "reasoning_effort": generation.reasoning_effort,
         "tools": tools or None,
+        **streaming,
         **generation.provider_extra,
     }
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _asked(request: Request, body: Mapping[str, JsonValue], *, text_calls: bool) -> Asked:
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    return Asked(
+        model=request.generation.model,
+        seed=request.seed,
+        offered=frozenset(tool.name for tool in request.tools),
+        max_tokens=limit if isinstance(limit, int) else None,
+        text_calls=text_calls,
+    )
+
+
+async def _tell(listener: Listener, heard: Heard) -> None:
+    if heard.reasoning:
+        await listener.reasoning(heard.reasoning)
+    if heard.text:
+        await listener.text(heard.text)
+
+
+def _refuses_to_count(error: APIStatusError) -> bool:
+    said = error.response.text
+    return error.status_code in (400, 422) and ("stream_options" in said or "include_usage" in said)
+
+
+def _failure(error: Exception, progress: Progress) -> Failure:
+    """The failure that an exception of the client stands for."""
+    match error:
+        case APIStatusError():
+            headers = {name.lower(): value for name, value in error.response.headers.items()}
+            return from_error_body(_error_of(error), status=error.status_code, headers=headers)
+        case APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
+            return Failure(
+                "timeout",
+                "the server took too long",
+                kind="timeout",
+                disposition="retryable",
+                progress=progress,
+            )
+        case APIConnectionError() | httpx2.HTTPError():
+            detail = f"{error} {error.__cause__ or ''}".strip()
+            endless = isinstance(error, ResponseTooLarge) or isinstance(
+                error.__cause__, ResponseTooLarge
+            )
+            return Failure(
+                "provider_error",
+                detail or "the connection broke",
+                kind="connection",
+                disposition="unknown" if endless else "retryable",
+                progress=progress,
+            )
+        case _:
+            detail = f"the response cannot be read: {error}"
+            return Failure("provider_error", detail, progress=progress)
 
 
 def _error_of(error: APIStatusError) -> JsonValue:

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from workers.language import words
+from workers.llm.calls import made_up_id
 from workers.llm.findings import FETCH, SEARCH, Findings, gather
-from workers.llm.provider import Answer, Call, Reply, Request
+from workers.llm.provider import Answer, Call, Listener, Reply, Request
 from workers.llm.quotes import best_quotes
-from workers.llm.reading import made_up_id
 
 QUERIES = 4
 QUERY_WORDS = 12
@@ -40,9 +40,12 @@ class Extractive:
     def __init__(self, *, model: str) -> None:
         self._model = model
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: Request, listener: Listener) -> Reply:
         """The searches, the documents or the answer that the thread is ready for."""
-        return await asyncio.to_thread(self._next, request)
+        reply = await asyncio.to_thread(self._next, request)
+        if reply.text:
+            await listener.text(reply.text)
+        return reply
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -51,12 +54,15 @@ class Extractive:
         found = gather(request.entries)
         wanted = next_calls(found, {tool.name for tool in request.tools})
         if not wanted:
-            return Answer(model=self._model, finish_reason="stop", text=answer(found))
+            said = answer(found)
+            return Answer(model=self._model, outcome="message", finish_reason="stop", text=said)
         calls = tuple(
             Call(id=made_up_id(request.seed, n), name=name, arguments=json.dumps(arguments))
             for n, (name, arguments) in enumerate(wanted)
         )
-        return Answer(model=self._model, finish_reason="tool_calls", calls=calls)
+        return Answer(
+            model=self._model, outcome="tool_calls", finish_reason="tool_calls", calls=calls
+        )
 
 
 def next_calls(found: Findings, offered: set[str]) -> list[tuple[str, dict[str, str]]]:

@@ -6,24 +6,32 @@ one is repeated. Where a text says `{results}`, what the tools of the question g
 """
 
 import json
+import re
 from collections.abc import Sequence
 
 from pydantic import Field, JsonValue
 
 from colony.body import Entry, Frozen
+from workers.llm.calls import made_up_id
 from workers.llm.provider import (
     Answer,
     Call,
+    CallProblem,
     ErrorCode,
     Failure,
     FinishReason,
+    Listener,
+    Outcome,
     Reply,
     Request,
 )
-from workers.llm.reading import made_up_id
 from workers.llm.thread import rounds
 
 RESULTS = "{results}"
+
+_OUTCOMES: dict[FinishReason, Outcome] = {"length": "truncated", "content_filter": "refused"}
+_PROBLEMS: dict[FinishReason, CallProblem] = {"length": "truncated"}
+_WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedCall(Frozen):
@@ -58,20 +66,23 @@ class Scripted:
         self._script = script
         self._model = model
 
-    async def complete(self, request: Request) -> Reply:
-        """The answer that the script has for this point of the thread."""
+    async def complete(self, request: Request, listener: Listener) -> Reply:
+        """The answer that the script has for this point of the thread, told word by word."""
         step = min(rounds(request.entries), len(self._script) - 1)
         scripted = self._script[step]
         if scripted.error is not None:
             return Failure(scripted.error, scripted.text or "the script says so", kind="scripted")
-        usage = scripted.usage
+        usage, text = scripted.usage, _filled(scripted.text, request.entries)
+        reason = scripted.finish_reason or ("tool_calls" if scripted.tool_calls else "stop")
+        for word in _WORD.findall(text or ""):
+            await listener.text(word)
         return Answer(
             model=self._model,
-            finish_reason=scripted.finish_reason
-            or ("tool_calls" if scripted.tool_calls else "stop"),
-            text=_filled(scripted.text, request.entries),
+            outcome=_OUTCOMES.get(reason) or ("tool_calls" if scripted.tool_calls else "message"),
+            finish_reason=reason,
+            text=text,
             calls=tuple(
-                _call(call, request.seed, position)
+                _call(call, request.seed, position, _PROBLEMS.get(reason))
                 for position, call in enumerate(scripted.tool_calls)
             ),
             tokens_prompt=usage.prompt_tokens if usage else None,
@@ -94,7 +105,8 @@ def _filled(text: str | None, entries: Sequence[Entry]) -> str | None:
     return text.replace(RESULTS, "\n".join(found))
 
 
-def _call(call: ScriptedCall, seed: str, position: int) -> Call:
+def _call(call: ScriptedCall, seed: str, position: int, problem: CallProblem | None) -> Call:
     arguments = call.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return Call(id=call.id or made_up_id(seed, position), name=call.name, arguments=text)
+    call_id = call.id or made_up_id(seed, position)
+    return Call(id=call_id, name=call.name, arguments=text, problem=problem)

@@ -5,14 +5,23 @@ a problem that becomes its result.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from pydantic_core import from_json
 
 from colony.body import Entry
 from colony.operations import MARK
 
 NAMELESS = "unknown"
 EXCERPT = 200
+
+# What the llm cell says of a call that is not to be run.
+SAID: Mapping[str, str] = {
+    "truncated": "the answer was cut before the call was complete, and it was not run",
+    "invalid_arguments": "the arguments are not the JSON of an object",
+    "missing_name": "the call names no tool",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +89,25 @@ def _read(entry: Entry) -> ToolCall:
         return replace(call, problem=Problem("malformed_tool_call", detail))
     name, arguments = function.get("name"), _arguments(function.get("arguments"))
     if not isinstance(name, str) or not name:
-        return replace(call, problem=Problem("missing_name", "the call names no tool"))
+        return replace(call, problem=_problem("missing_name"))
+    call = replace(call, name=name, arguments=arguments or "{}")
+    if function.get("problem") is not None:
+        return replace(call, problem=_named(function["problem"], function.get("arguments")))
     if arguments is None:
-        excerpt = _excerpt(function.get("arguments"))
-        detail = f"the arguments are not the JSON of an object: {excerpt}"
-        return replace(call, name=name, problem=Problem("invalid_arguments", detail))
-    return replace(call, name=name, arguments=arguments)
+        return replace(call, problem=_problem("invalid_arguments", function.get("arguments")))
+    return call
+
+
+def _named(code: object, arguments: object) -> Problem:
+    """The problem that whoever read the call has found; it is one, whatever it is called."""
+    if isinstance(code, str) and code in SAID:
+        return _problem(code, arguments)
+    return Problem("malformed_tool_call", f"the call came with a problem: {_excerpt(code)}")
+
+
+def _problem(code: str, arguments: object = None) -> Problem:
+    detail = SAID[code] if arguments is None else f"{SAID[code]}: {_excerpt(arguments)}"
+    return Problem(code, detail)
 
 
 def _arguments(written: object) -> str | None:
@@ -103,8 +125,8 @@ def _arguments(written: object) -> str | None:
 
 def _json(text: object) -> object:
     try:
-        found: object = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
+        found: object = from_json(text, allow_inf_nan=False) if isinstance(text, str) else None
+    except ValueError:
         return None
     return found
 

@@ -4,10 +4,12 @@ A result is shown by its head and its tail where it is too long. Older rounds le
 oldest first, so that no call is without its result; the newest round never does. The rows stay.
 """
 
+import json
 from collections.abc import Sequence
 
 from colony.body import Entry
 from colony.envelope import Emission
+from colony.results import SHELVED_BYTES, handle_of
 from workers.toolloop.params import Positive, ThreadParams
 from workers.toolloop.thread import Round, Thread
 
@@ -32,7 +34,7 @@ def view(thread: Thread, caps: ViewParams) -> list[Entry]:
     total = 0
     for found in reversed(thread.in_order):
         entries = [*found.said, *_results(found, caps)]
-        total += sum(_size(entry.text) for entry in entries)
+        total += sum(_weight(entry) for entry in entries)
         if shown and (total > caps.max_view_bytes or len(shown) == caps.max_rounds):
             break
         shown.append(entries)
@@ -46,7 +48,8 @@ def cut(text: str, limit: int) -> str:
     if len(data) <= limit:
         return text
     head, tail = limit * 3 // 4, limit // 4
-    note = f"\n… [bytes {head} to {len(data) - tail} of {len(data)} are left out] …\n"
+    kept = f", kept at {handle_of(data)}" if len(data) > SHELVED_BYTES else ""
+    note = f"\n… [bytes {head} to {len(data) - tail} of {len(data)} are left out{kept}] …\n"
     return (
         data[:head].decode(errors="ignore")
         + note
@@ -75,6 +78,11 @@ def _shortened(entry: Entry, limit: int) -> Entry:
     if _size(entry.text) <= limit:
         return entry
     return entry.model_copy(update={"text": cut(entry.text or "", limit)})
+
+
+def _weight(entry: Entry) -> int:
+    # What a provider wants back is paid for again as well.
+    return _size(entry.text) + (_size(json.dumps(entry.vendor)) if entry.vendor else 0)
 
 
 def _size(text: str | None) -> int:

@@ -80,6 +80,7 @@ def test_derived_ids_differ_between_rounds(arriving, called):
         ('{"name": "f", "arguments": "[1]"}', "invalid_arguments"),
         ('{"name": "f", "arguments": [1]}', "invalid_arguments"),
         ('{"name": "f", "arguments": "null"}', "invalid_arguments"),
+        ('{"name": "f", "arguments": "{\\"q\\": NaN}"}', "invalid_arguments"),
     ],
 )
 def test_call_that_cannot_be_run_is_answered_under_its_id(arriving, called, text, code):
@@ -93,6 +94,58 @@ def test_call_that_cannot_be_run_is_answered_under_its_id(arriving, called, text
     assert result.text.startswith(code)
     assert refusal.hop["error_code"] == code
     assert [emission.hop["tool_call_id"] for emission in made["tool"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        ({"name": "f", "arguments": '{"q": "fo'}, "truncated"),
+        ({"name": "f", "arguments": '{"q": 1}'}, "truncated"),
+        ({"name": "f", "arguments": '{"q": "fo'}, "invalid_arguments"),
+        ({"name": "", "arguments": "{}"}, "missing_name"),
+    ],
+)
+def test_call_with_a_problem_is_answered_by_its_code_and_never_run(arriving, function, code):
+    text = json.dumps({**function, "problem": code})
+    call = Entry(origin="assistant", type="tool_call", id="b", text=text)
+
+    made = by_route(dispatch(arriving(call), {}))
+
+    (refusal,) = made["c_res"]
+    (result,) = refusal.body.entries
+    assert (result.id, result.is_error) == ("b", True)
+    assert result.text.startswith(f"{code}: ")
+    assert refusal.hop["error_code"] == code
+    assert made["tool"] == []
+    remembered = json.loads(made["c_asst"][0].body.entries[0].text)
+    assert set(remembered) == {"name", "arguments"}
+    assert remembered["name"]
+    assert isinstance(json.loads(remembered["arguments"]), dict)
+
+
+@pytest.mark.parametrize("problem", ["no_such_problem", "", 5, ["truncated"], {"x": 1}, True])
+def test_problem_of_another_name_is_a_problem_too(arriving, problem):
+    text = json.dumps({"name": "f", "arguments": "{}", "problem": problem})
+    call = Entry(origin="assistant", type="tool_call", id="b", text=text)
+
+    made = by_route(dispatch(arriving(call), {}))
+
+    assert made["c_res"][0].hop["error_code"] == "malformed_tool_call"
+    assert made["tool"] == []
+
+
+def test_calls_with_problems_do_not_keep_the_others_from_being_run(arriving, called):
+    text = json.dumps({"name": "f", "arguments": "{}", "problem": "truncated"})
+    bad = Entry(origin="assistant", type="tool_call", id="b", text=text)
+    over = [called(f"c{n}") for n in range(16)]
+
+    made = by_route(dispatch(arriving(called("a"), bad, *over), {}))
+
+    assert [emission.hop["tool_call_id"] for emission in made["tool"]] == [
+        "a",
+        *(f"c{n}" for n in range(14)),
+    ]
+    assert [entry.id for entry in made["c_res"][0].body.entries] == ["b", "c14", "c15"]
 
 
 def test_call_that_cannot_be_run_is_remembered_as_providers_accept_it(arriving):

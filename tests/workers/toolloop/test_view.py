@@ -72,6 +72,17 @@ def test_older_rounds_leave_whole_and_the_newest_never(thread):
     assert shown[0].text == "why?"
 
 
+def test_what_a_provider_wants_back_is_shown_whole_and_counts_as_well(thread):
+    made = thread(["ok"], ["ok"], ["ok"])
+    kept = {"anthropic": {"turn": {"blocks": ["t" * 2_000]}}}
+    for found in made.rounds.values():
+        found.said = [call.model_copy(update={"vendor": kept}) for call in found.said]
+
+    shown = view(made, ViewParams(max_view_bytes=5_000))
+
+    assert [entry.vendor for entry in shown if entry.type == "tool_call"] == [kept, kept]
+
+
 @pytest.mark.parametrize("most", range(1, 8))
 def test_every_call_that_is_shown_has_its_result_at_any_cut(thread, most):
     shown = view(thread(*([["ok"] * 3] * 6)), ViewParams(max_rounds=most))

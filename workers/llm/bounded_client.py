@@ -1,0 +1,81 @@
+"""A bounded client: HTTP for which a response above the limit is a connection that breaks."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from openai import DefaultAsyncHttpxClient
+
+MAX_RESPONSE_BYTES = 16 << 20
+
+# Headers that tell how a body came, not what it is.
+_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+class ResponseTooLarge(httpx2.ReadError):
+    """A response that does not end within the limit."""
+
+    def __init__(self, request: httpx2.Request) -> None:
+        detail = f"the response has more than {MAX_RESPONSE_BYTES} bytes"
+        super().__init__(detail, request=request)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a stream may take to begin, and how long it may be silent then."""
+
+    first_byte_s: float
+    idle_s: float
+
+
+class BoundedClient(DefaultAsyncHttpxClient):
+    """A client that reads a response to its end within the limit; one that is a stream and no
+    refusal is left to be read by `pieces`."""
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """The response, whole unless it streams."""
+        response = await super().send(request, stream=True, **options)
+        return response if stream and response.is_success else await read_whole(response)
+
+
+async def read_whole(response: httpx2.Response) -> httpx2.Response:
+    """The same response with its content; raises ResponseTooLarge where that has no end."""
+    content = bytearray()
+    try:
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise ResponseTooLarge(response.request)
+    finally:
+        await response.aclose()
+    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
+    return httpx2.Response(
+        response.status_code, headers=headers, content=bytes(content), request=response.request
+    )
+
+
+async def pieces(
+    response: httpx2.Response, *, first_byte_by: float, idle_s: float
+) -> AsyncGenerator[bytes]:
+    """The content of a stream as it comes; `first_byte_by` is a time of the event loop.
+
+    Raises TimeoutError where it does not begin by then or is silent too long, and ResponseTooLarge.
+    """
+    read, total, due = response.aiter_bytes(), 0, first_byte_by
+    try:
+        while True:
+            async with asyncio.timeout_at(due):
+                piece = await anext(read, None)
+            if piece is None:
+                return
+            total += len(piece)
+            if total > MAX_RESPONSE_BYTES:
+                raise ResponseTooLarge(response.request)
+            yield piece
+            due = asyncio.get_running_loop().time() + idle_s
+    finally:
+        await response.aclose()
