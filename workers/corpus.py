@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -10,17 +11,23 @@ from threading import Lock
 
 import bm25s
 
+from colony.errors import Unreadable
 from colony.log import Logger
+from workers.charset import decode
 from workers.documents import Folder
+from workers.extraction import HTML, PDF, PDF_LIMIT, extract_blocking
 from workers.language import sentences, terms
-from workers.readable import decode, readable
 
 DOCUMENT_LIMIT = 4 << 20
 SNIPPET_LIMIT = 400
 
-_HTML = frozenset({".html", ".htm"})
 _TEXT = frozenset({".md", ".markdown", ".txt"})
+_PROGRAMS = {".html": HTML, ".htm": HTML, ".pdf": PDF}
+# Pages and PDFs are read in processes, so many at once.
+_READERS = 2
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+
+Version = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Corpus:
         self._folder = folder
         self._logger = logger
         self._refreshing = Lock()
-        self._seen: tuple[object, ...] | None = None
+        self._read: dict[Version, Document | None] | None = None
         self._index = Index(())
 
     def search(self, query: str, limit: int) -> tuple[list[Hit], int]:
@@ -61,22 +68,31 @@ class Corpus:
     def refresh(self) -> "Index":
         """The index of the folder's files; made anew where a file came, went or changed."""
         with self._refreshing:
-            paths = [path for path in self._folder.files() if path.suffix.lower() in _HTML | _TEXT]
-            seen = tuple((path, *_version(path)) for path in paths)
-            if seen != self._seen:
-                self._index, self._seen = Index(self._documents(paths)), seen
+            seen = [(path, *_version(path)) for path in self._folder.files() if _is_document(path)]
+            known = self._read
+            if known is None or seen != [*known]:
+                self._read = self._documents(seen, known or {})
+                self._index = Index([found for found in self._read.values() if found])
             return self._index
 
-    def _documents(self, paths: Iterable[Path]) -> list[Document]:
-        found = []
-        for path in paths:
-            try:
-                title, text = _read(path)
-            except OSError as error:
-                self._logger.warning("document_left_out", document=path, error=error)
-            else:
-                found.append(Document(self._folder.url(path), title or path.stem, text))
-        return found
+    def _documents(
+        self, seen: Iterable[Version], known: Mapping[Version, Document | None]
+    ) -> dict[Version, Document | None]:
+        """What each file holds, None where it cannot be read; only one that is new is read."""
+        unread = [version for version in seen if version not in known]
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = dict(zip(unread, pool.map(self._document, unread), strict=True))
+        both = {**known, **found}
+        return {version: both[version] for version in seen}
+
+    def _document(self, version: Version) -> Document | None:
+        path, *_ = version
+        try:
+            title, text = _read(path)
+        except (OSError, Unreadable) as error:
+            self._logger.warning("document_left_out", document=path, error=error)
+            return None
+        return Document(self._folder.url(path), title or path.stem, text)
 
 
 class Index:
@@ -125,11 +141,20 @@ def _version(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
+def _is_document(path: Path) -> bool:
+    return path.suffix.lower() in _TEXT | _PROGRAMS.keys()
+
+
 def _read(path: Path) -> tuple[str, str]:
+    program = _PROGRAMS.get(path.suffix.lower())
+    limit = PDF_LIMIT if program == PDF else DOCUMENT_LIMIT
     with path.open("rb") as file:
-        data = file.read(DOCUMENT_LIMIT)
-    if path.suffix.lower() in _HTML:
-        return readable(decode(data, None))
-    text = data.decode(errors="replace")
+        data = file.read(limit + 1)
+    if program == PDF and len(data) > limit:
+        raise Unreadable(detail=f"the PDF is larger than {limit} bytes")
+    if program:
+        found = extract_blocking(data[:limit], program)
+        return found.title, found.text
+    text = decode(data[:limit], None)
     heading = _HEADING.search(text)
     return heading[1] if heading else "", text

@@ -1,20 +1,13 @@
-"""Readable text: what a person would read of an HTML page.
+"""Readable text: what a person would read of an HTML page, run as a program."""
 
-Run as a program it reads HTML on stdin and writes JSON on stdout. Pages of strangers are read that
-way: nesting and misplaced tags can cost an HTML5 parser minutes and gigabytes, and only a process
-can be limited and killed. Hence it imports nothing of colony.
-"""
-
-import json
 import re
-import resource
 import sys
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-CPU_LIMIT_S = 5
-MEMORY_LIMIT = 512 << 20
+from workers.charset import decode_page
+from workers.reader import Parts, read_stdin
 
 _NOISE = "script, style, noscript, template, svg, iframe, nav, aside, footer, form, dialog, button"
 _BLOCKS = (
@@ -30,7 +23,6 @@ _SHOW = str.maketrans({_NEWLINE: "\n", _SPACE: " "})
 _DROP = str.maketrans(dict.fromkeys((_BREAK, _NEWLINE, _SPACE)))
 # A mark and the block it belongs to, which may open more blocks before its first word.
 _MARKED = re.compile(rf"({_BREAK}(?:-|#+) )[\s{_BREAK}]+")
-_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
 
 
 class Readable(NamedTuple):
@@ -51,17 +43,6 @@ def readable(html: str) -> Readable:
     main = page.css_first("main") or page.css_first("article") or page.body
     _mark(main)
     return Readable(title, _lines(main.text(deep=True, separator="")))
-
-
-def decode(html: bytes, charset: str | None) -> str:
-    """The characters of a page: in `charset`, else as the page says, else in UTF-8; lossy."""
-    declared = _CHARSET.search(html, 0, 2048)
-    for name in (charset, declared and declared[1].decode(), "utf-8"):
-        try:
-            return html.decode(name or "", errors="replace").removeprefix("\ufeff")
-        except (LookupError, ValueError):
-            continue
-    raise AssertionError("UTF-8 is always known")
 
 
 def _title(page: LexborHTMLParser) -> str:
@@ -86,11 +67,12 @@ def _lines(text: str) -> str:
 
 def main() -> None:
     """Read one page on stdin within the limits; the first argument is its charset."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     charset = sys.argv[1] if len(sys.argv) > 1 else None
-    page = readable(decode(sys.stdin.buffer.read(), charset))
-    json.dump(page, sys.stdout)
+
+    def read(html: bytes) -> Parts:
+        yield from readable(decode_page(html, charset))
+
+    read_stdin(read)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ import pytest
 
 from colony.errors import ConfigError, InvalidInput, NotFound, TargetBlocked
 from colony.log import get_logger
+from tests.workers.pdf import locked, pdf
 from workers.corpus import Corpus
 from workers.documents import Folder
-from workers.readable import decode, readable
+from workers.readable import readable
 
 SHIPPED = Path(__file__).parents[2] / "config" / "research" / "documents"
 
@@ -41,6 +42,56 @@ def test_html_is_searched_by_its_readable_text(tmp_path: Path) -> None:
 
     assert corpus(tmp_path).search("flour", 1)[0][0].title == "Bread"
     assert urls(tmp_path, "oven yeast") == []
+
+
+def test_a_pdf_is_searched_by_the_text_of_its_pages(tmp_path: Path) -> None:
+    (tmp_path / "honey.pdf").write_bytes(pdf("A queen lays eggs.", "Drones idle.", title="Hive"))
+    (tmp_path / "other.md").write_text("Fish swim.")
+
+    [hit] = corpus(tmp_path).search("Who idles?", 10)[0]
+
+    assert (hit.url, hit.title, hit.snippet) == ("file:///honey.pdf", "Hive", "Drones idle.")
+
+
+def test_a_document_that_cannot_be_read_is_left_out_and_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.md").write_text("word")
+    (tmp_path / "broken.pdf").write_bytes(pdf("word")[:100])
+    (tmp_path / "locked.pdf").write_bytes(locked("word"))
+    (tmp_path / "none.pdf").write_text("word")
+    (tmp_path / "bomb.html").write_text("".join(f"<font x={n}><p>" for n in range(6000)))
+
+    found = corpus(tmp_path)
+    for name in ("b.md", "c.md"):
+        assert found.search("word", 10)[0][0].url == "file:///a.md"
+        (tmp_path / name).write_text("More.")
+
+    lines = [line for line in caplog.messages if "document_left_out" in line]
+    assert len(lines) == 4
+    for name in ("broken.pdf", "locked.pdf", "none.pdf", "bomb.html"):
+        assert sum(name in line for line in lines) == 1
+
+
+def test_only_a_document_that_changed_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf("word"))
+    found = corpus(tmp_path)
+    found.refresh()
+    status = (tmp_path / "a.pdf").stat()
+    # Of the same size and time, so it counts as unchanged though nothing could be read in it.
+    (tmp_path / "a.pdf").write_bytes(bytes(status.st_size))
+    os.utime(tmp_path / "a.pdf", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (tmp_path / "b.md").write_text("word")
+
+    assert {hit.url for hit in found.search("word", 10)[0]} == {"file:///a.pdf", "file:///b.md"}
+
+
+def test_a_text_in_another_charset_is_searched(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(
+        "Пчёлы летают над лугом. Матка откладывает яйца.".encode("cp1251")
+    )
+
+    assert urls(tmp_path, "матка") == ["file:///a.txt"]
 
 
 def test_inflected_words_match(tmp_path: Path) -> None:
@@ -107,7 +158,7 @@ def test_hidden_foreign_and_unsupported_files_are_left_out(tmp_path: Path) -> No
     (root / "dangling.md").symlink_to(tmp_path / "nowhere.md")
     (root / ".git" / "a.md").write_text("word")
     (root / ".a.md").write_text("word")
-    (root / "a.pdf").write_text("word")
+    (root / "a.docx").write_text("word")
     (root / "deep").mkdir()
     (root / "deep" / "ä b.md").write_text("word")
 
@@ -195,16 +246,6 @@ def test_readable_text_keeps_structure_and_drops_furniture() -> None:
 @pytest.mark.parametrize("html", ["", "<", "\0", "plain", "<!--", "<body><svg><title>x"])
 def test_any_input_is_a_page(html: str) -> None:
     readable(html)
-
-
-def test_the_charset_comes_from_the_header_then_from_the_page() -> None:
-    page = '<meta charset="iso-8859-1">ä'
-
-    assert decode(page.encode("latin-1"), None).endswith("ä")
-    assert decode(page.encode(), "utf-8").endswith("ä")
-    assert decode("ä".encode(), "no-such-charset") == "ä"
-    assert decode("ä".encode(), "undefined") == "ä"
-    assert decode(b"\xff", None) == "\ufffd"
 
 
 @pytest.mark.parametrize(

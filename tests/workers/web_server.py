@@ -8,13 +8,18 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Reply:
-    """What the server sends. Without `length` the body ends with the connection."""
+    """What the server sends. Without `length` the body ends with the connection.
+
+    An endless one is followed by `again`, or by itself, until nobody reads it any more.
+    """
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     length: bool = True
     hang: bool = False
+    endless: bool = False
+    again: bytes = b""
 
     def encoded(self) -> bytes:
         lines = [f"HTTP/1.1 {self.status} X", "Connection: close"]
@@ -47,6 +52,9 @@ async def serving() -> AsyncIterator[WebServer]:
             reply = replies.get(path, Reply(b"nothing here", 404))
             writer.write(reply.encoded())
             await writer.drain()
+            while reply.endless:
+                writer.write(reply.again or reply.body)
+                await writer.drain()
             if reply.hang:
                 await reader.read()
         except ConnectionError:

@@ -5,22 +5,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import httpcore
 from pydantic import Field, JsonValue
 
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, Unreadable
 from colony.topology.model import ToolDeclaration
+from workers.charset import decode
 from workers.documents import Folder, content_type
+from workers.extraction import PDF, PDF_LIMIT, Extract, extract, may_be_pdf, program_for
 from workers.http_body import HttpBody
 from workers.tool_call import Answer, Arguments, answer
-from workers.web_fetch.extract import text_of
 from workers.web_fetch.page import get, parse_url
 from workers.web_fetch.screen import Resolver, Screen, system_resolver
 from workers.web_fetch.transport import ScreenedTransport
 
 # Of a page, text is taken from so much; its markup may be many times its text.
 PAGE_LIMIT = 4 << 20
+
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class Target(Arguments):
@@ -44,6 +49,7 @@ class WebFetch(Cell):
         max_concurrency: int = Field(default=32, ge=1)
         max_bytes: int = Field(default=262_144, ge=1)
         max_redirects: int = Field(default=5, ge=0)
+        ports: tuple[Port, ...] = ()
         allow_private_networks: bool = False
 
     default_tool = ToolDeclaration(
@@ -56,22 +62,34 @@ class WebFetch(Cell):
     _folder: Folder | None
     _transport: ScreenedTransport
 
-    def __init__(self, params: Params, *, resolve: Resolver = system_resolver) -> None:
+    def __init__(
+        self,
+        params: Params,
+        *,
+        resolve: Resolver = system_resolver,
+        network: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
         super().__init__(params)
         self._resolve = resolve
+        self._network = network
 
     async def start(self, host: Host) -> None:
         """Open the connection pool; raises ConfigError where `root` is missing on this host."""
         root = self.params.root
         self._folder = Folder.at(root, host.directory) if root else None
-        private = self.params.allow_private_networks
-        self._transport = ScreenedTransport(Screen(self._resolve, allow_private_networks=private))
+        screen = Screen(
+            self._resolve,
+            allow_private_networks=self.params.allow_private_networks,
+            ports=self.params.ports,
+        )
+        self._transport = ScreenedTransport(screen, self._network)
 
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
         """Answer one `{url}`."""
         return await answer(
             envelope,
             self._fetch,
+            host=host,
             operation="web_fetch",
             arguments=Target,
             timeout_ms=self.params.external_timeout_ms,
@@ -80,6 +98,11 @@ class WebFetch(Cell):
     async def stop(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
+
+    async def probe(self) -> str:
+        """What can be read; no host is asked."""
+        files = f", and files below {self._folder.root}" if self._folder else ""
+        return f"reads http and https{files}"
 
     async def _fetch(self, target: Target) -> Answer:
         url = target.url.strip()
@@ -91,8 +114,8 @@ class WebFetch(Cell):
         if self._folder is None:
             raise InvalidInput(detail="file URLs are not read here, only http and https")
         path = self._folder.find(url)
-        body = await asyncio.to_thread(_read, path, self._limit)
         mime_type = content_type(path)
+        body = await asyncio.to_thread(_read, path, self._limit(mime_type))
         return await self._answer(body, mime_type, None, content_type=mime_type)
 
     async def _page(self, url: str) -> Answer:
@@ -113,13 +136,35 @@ class WebFetch(Cell):
     async def _answer(
         self, body: HttpBody, mime_type: str, charset: str | None, /, **hop: JsonValue
     ) -> Answer:
-        text = await text_of(body.head, mime_type, charset)
-        size = body.size if body.cut else None
-        return Answer.capped(text, max_bytes=self.params.max_bytes, size=size, **hop)
+        found = await _extract(body, mime_type, charset)
+        text = f"{found.title}\n\n{found.text}" if found.title else found.text
+        if body.counted and found.whole:
+            size = body.size if body.cut else None
+            return Answer.capped(text, max_bytes=self.params.max_bytes, size=size, **hop)
+        return _beginning(text, self.params.max_bytes, body.size if body.cut else None, **hop)
 
-    @property
-    def _limit(self) -> int:
-        return max(PAGE_LIMIT, self.params.max_bytes)
+    def _limit(self, mime_type: str) -> int:
+        pdf = PDF_LIMIT if may_be_pdf(mime_type) else 0
+        return max(PAGE_LIMIT, self.params.max_bytes, pdf)
+
+
+async def _extract(body: HttpBody, mime_type: str, charset: str | None) -> Extract:
+    program = program_for(mime_type, body.head)
+    if program is None:
+        return Extract("", decode(body.head, charset), whole=True)
+    if body.cut and program == PDF:
+        raise Unreadable(detail=f"the PDF is larger than {PDF_LIMIT} bytes")
+    return await extract(body.head, program, charset)
+
+
+def _beginning(text: str, max_bytes: int, size: int | None, /, **hop: JsonValue) -> Answer:
+    """An answer with the beginning of a text whose whole size nobody knows."""
+    data = text.encode(errors="replace")
+    known = max(len(data), size or 0)
+    head = data[:max_bytes].decode(errors="ignore")
+    counters: dict[str, JsonValue] = {"bytes": known, **hop, "truncated": True}
+    shown = f"{head}… [truncated, at least {known} bytes]"
+    return Answer(shown, counters, text if len(data) > max_bytes else None)
 
 
 def _read(path: Path, limit: int) -> HttpBody:

@@ -1,5 +1,7 @@
 """Pages: what an http or https URL leads to, redirects followed."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
@@ -7,7 +9,13 @@ import httpx
 from colony.errors import InvalidInput, InvalidRedirect, TooManyRedirects, Unreadable
 from workers.http_body import HttpBody, read_body
 
+Limit = Callable[[str], int]
+
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What a server writes at length must not make headers that no envelope can hold.
+_URL_LIMIT, _TYPE_LIMIT = 4096, 256
+_CHARSET = re.compile(r"[\w.:-]{1,40}", re.ASCII)
+_HOST = re.compile(rb"[a-z0-9._-]+|[0-9a-f:.]+", re.IGNORECASE)
 _HEADERS = {
     "User-Agent": "colony web_fetch",
     "Accept": "text/html, text/*;q=0.9, */*;q=0.5",
@@ -17,7 +25,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Page:
-    """A response, whatever its status; `url` is where the redirects ended."""
+    """A response, whatever its status; `url` is where the redirects ended, as far as it fits."""
 
     url: str
     redirects: int
@@ -28,9 +36,9 @@ class Page:
 
 
 async def get(
-    transport: httpx.AsyncBaseTransport, url: httpx.URL, *, max_redirects: int, limit: int
+    transport: httpx.AsyncBaseTransport, url: httpx.URL, *, max_redirects: int, limit: Limit
 ) -> Page:
-    """The page at `url`, of its body at most the first `limit` bytes.
+    """The page at `url`, of its body at most the first bytes: `limit` says how many of its type.
 
     Each redirect is a request of its own, screened by the transport like the first. Raises
     ToolError where there is no page.
@@ -41,7 +49,7 @@ async def get(
             response = await transport.handle_async_request(request)
             try:
                 if response.status_code not in _REDIRECTS:
-                    body = await read_body(response, limit=limit)
+                    body = await read_body(response, limit=limit(_content_type(response)))
                     return _page(url, redirects, response, body)
                 url = _follow(url, response.headers.get("location"))
             finally:
@@ -85,6 +93,9 @@ def _problem(url: httpx.URL) -> str | None:
         return f"its host is no name: {error}"
     if not host:
         return "it names no host"
+    # Escapes, zones and what is no letter mean one host to one reader and another to the next.
+    if not _HOST.fullmatch(url.raw_host):
+        return "its host is no name"
     if url.port is not None and not 0 < url.port < 65_536:
         return "there is no such port"
     # A user name that looks like a host is an old trick, and a password would end up in a record.
@@ -92,12 +103,17 @@ def _problem(url: httpx.URL) -> str | None:
 
 
 def _page(url: httpx.URL, redirects: int, response: httpx.Response, body: HttpBody) -> Page:
-    content_type = response.headers.get("content-type", "")
+    charset = response.charset_encoding
     return Page(
-        url=str(url),
+        url=str(url)[:_URL_LIMIT],
         redirects=redirects,
         status=response.status_code,
-        content_type=content_type.partition(";")[0].strip().lower(),
-        charset=response.charset_encoding,
+        content_type=_content_type(response),
+        charset=charset if charset and _CHARSET.fullmatch(charset) else None,
         body=body,
     )
+
+
+def _content_type(response: httpx.Response) -> str:
+    written: str = response.headers.get("content-type", "")
+    return written.partition(";")[0].strip().lower()[:_TYPE_LIMIT]

@@ -35,7 +35,7 @@ class ScreenedNetwork(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """A connection to the first address of `host` that answers."""
-        *others, last = await self._screen.addresses(host)
+        *others, last = await self._screen.addresses(host, port)
         for address in others:
             try:
                 return await self._network.connect_tcp(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Self
 
+import httpx
 from pydantic import Field, SecretStr, model_validator
 
 from colony.cell import Cell, Host
@@ -72,6 +73,7 @@ class WebSearch(Cell):
         return await answer(
             envelope,
             self._search,
+            host=host,
             operation="web_search",
             arguments=Query,
             timeout_ms=self.params.external_timeout_ms,
@@ -80,6 +82,12 @@ class WebSearch(Cell):
     async def stop(self) -> None:
         """Close the endpoint's client."""
         await self._source.close()
+
+    async def probe(self) -> str:
+        """Search for one word."""
+        found = await self._source.search("colony")
+        asked = httpx.URL(self.params.endpoint).host or self.params.corpus
+        return f"{asked} has {found.hop['result_count']} results for a word"
 
     async def _search(self, wanted: Query) -> Answer:
         return await self._source.search(wanted.query)

@@ -16,6 +16,8 @@ REPLY_LIMIT = 8 << 20
 class Endpoint:
     """A service that answers `GET url?q=query` with `{"results": [{title, url, snippet}]}`.
 
+    One that has `content` in the place of `snippet`, as SearXNG has, is understood too.
+
     The operator chose it, so it may be anywhere; time is limited by the caller.
     """
 
@@ -23,6 +25,7 @@ class Endpoint:
         self._url = httpx.URL(url)
         self._caps = caps
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        headers["Accept-Encoding"] = "gzip, deflate"
         self._client = httpx.AsyncClient(headers=headers, timeout=None)
 
     async def search(self, query: str) -> Answer:
@@ -31,7 +34,8 @@ class Endpoint:
         reply = _parsed(data)
         results = reply.get("results") if isinstance(reply, dict) else None
         if isinstance(reply, dict) and isinstance(results, list):
-            return self._caps.fit(reply, results, total=len(results), size=len(data))
+            found = [_in_our_words(result) for result in results]
+            return self._caps.fit(reply, found, total=len(found), size=len(data))
         text = data.decode(errors="replace")
         return Answer.capped(text, max_bytes=self._caps.max_bytes, result_count=0)
 
@@ -55,8 +59,21 @@ class Endpoint:
                 detail=f"the search service: {error or type(error).__name__}"
             ) from error
         if body.cut:
-            raise Unreadable(detail=f"the search service answered with {body.size} bytes")
+            raise Unreadable(
+                detail=f"the search service answered with more than {REPLY_LIMIT} bytes"
+            )
         return body.head
+
+
+def _in_our_words(result: JsonValue) -> JsonValue:
+    """A result of SearXNG without what it says to itself; any other as it is."""
+    if not isinstance(result, dict) or "snippet" in result or "content" not in result:
+        return result
+    return {
+        "title": result.get("title"),
+        "url": result.get("url"),
+        "snippet": result["content"] or "",
+    }
 
 
 def _parsed(data: bytes) -> JsonValue:
