@@ -1,0 +1,220 @@
+"""The file cell: what it reads and writes, and that nothing outside of its folder is reached."""
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colony.body import Body, Entry
+from colony.envelope import Emission, Envelope
+from colony.errors import ConfigError
+from colony.testing.host import RecordingHost
+from workers.fence import Fence
+from workers.file import File
+
+SECRET = "what only others may read"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "secret.txt").write_text(SECRET)
+    base = tmp_path / "base"
+    (base / "notes").mkdir(parents=True)
+    (base / "notes" / "a.txt").write_text("first line\nsecond line\n")
+    return base
+
+
+async def ask(base: Path, host: RecordingHost | None = None, /, **arguments: Any) -> Emission:
+    params = {"base_path": str(base), **arguments.pop("params", {})}
+    cell = File(File.Params.model_validate(params))
+    host = host or RecordingHost.of("file")
+    await cell.start(host)
+    body = Body.of(Entry.call("call-1", arguments))
+    envelope = Envelope(id="e", trace_id="t", target="/file", ttl=9, body=body)
+    [emission] = await cell.handle(envelope, host)
+    [entry] = emission.body.entries
+    assert (entry.type, entry.id) == ("tool_result", "call-1")
+    return emission
+
+
+def text(emission: Emission) -> str:
+    return emission.body.entries[0].text or ""
+
+
+async def failure(base: Path, **arguments: Any) -> object:
+    emission = await ask(base, **arguments)
+    assert emission.hop["finish_reason"] == "error"
+    assert emission.body.entries[0].is_error
+    assert SECRET not in text(emission)
+    return emission.hop["error_code"]
+
+
+async def test_a_file_is_read_by_a_relative_and_by_an_absolute_path(base: Path) -> None:
+    for path in ("notes/a.txt", str(base / "notes" / "a.txt"), "notes/../notes/./a.txt"):
+        emission = await ask(base, op="read", path=path)
+
+        assert text(emission) == "first line\nsecond line\n"
+        emission.hop.pop("duration_ms")
+        assert emission.hop == {"operation": "read", "bytes": 23}
+
+
+async def test_a_range_ends_between_characters_and_says_where_to_read_on(base: Path) -> None:
+    (base / "ä.txt").write_text("äöü€")
+
+    first = await ask(base, op="read", path="ä.txt", limit=3)
+    rest = await ask(base, op="read", path="ä.txt", offset=first.hop["next_offset"])
+
+    assert text(first) == "ä… [truncated, 9 bytes total; read on at offset 2]"
+    assert (first.hop["truncated"], first.hop["bytes"]) == (True, 9)
+    assert text(rest) == "öü€"
+    assert "next_offset" not in rest.hop
+
+
+async def test_ranges_put_together_are_the_file(base: Path) -> None:
+    whole = "".join(chr(0x20 + n * 37 % 0x3000) for n in range(500))
+    (base / "long.txt").write_text(whole, newline="")
+    read, offset = "", 0
+    while offset is not None:
+        emission = await ask(base, op="read", path="long.txt", offset=offset, limit=101)
+        read += text(emission).partition("… [truncated")[0]
+        offset = emission.hop.get("next_offset")
+
+    assert read.encode() == (base / "long.txt").read_bytes()
+
+
+async def test_any_bytes_are_read_and_written_as_base64(base: Path) -> None:
+    data = bytes(range(256))
+    written = await ask(
+        base, op="write", path="b", mode="base64", content=base64.b64encode(data).decode()
+    )
+    read = await ask(base, op="read", path="b", mode="base64")
+
+    assert (base / "b").read_bytes() == data
+    assert written.hop["bytes"] == 256
+    assert base64.b64decode(text(read)) == data
+
+
+async def test_a_write_replaces_the_file_and_keeps_its_mode(base: Path) -> None:
+    path = base / "notes" / "a.txt"
+    path.chmod(0o640)
+
+    emission = await ask(base, op="write", path="notes/a.txt", content="new")
+
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert emission.hop["operation"] == "write"
+    assert os.listdir(base / "notes") == ["a.txt"]
+
+
+async def test_a_folder_is_listed_and_a_path_described(base: Path) -> None:
+    (base / "link").symlink_to("notes")
+    listed = await ask(base, op="list", path=".")
+    described = json.loads(text(await ask(base, op="stat", path="notes/a.txt")))
+
+    assert text(listed) == "link (link)\nnotes/"
+    assert listed.hop["count"] == 2
+    assert (described["kind"], described["bytes"]) == ("file", 23)
+    assert json.loads(text(await ask(base, op="stat", path=".")))["kind"] == "directory"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "notes/../../secret.txt", "/etc/passwd", "out", "out/secret.txt", "file-out"],
+)
+@pytest.mark.parametrize("op", ["read", "write", "stat", "list"])
+async def test_nothing_outside_of_the_folder_is_reached(base: Path, op: str, path: str) -> None:
+    (base / "out").symlink_to(base.parent)
+    (base / "file-out").symlink_to(base.parent / "secret.txt")
+    more = {"content": "x"} if op == "write" else {}
+
+    assert await failure(base, op=op, path=path, **more) == "path_outside_boundary"
+    assert (base.parent / "secret.txt").read_text() == SECRET
+
+
+async def test_a_link_inside_of_the_folder_is_followed(base: Path) -> None:
+    (base / "link").symlink_to("notes")
+
+    assert text(await ask(base, op="read", path="link/a.txt")).startswith("first")
+
+
+async def test_a_link_that_is_put_in_the_way_after_the_check_leads_nowhere(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = Fence._parts
+
+    def swap(self: Fence, path: str) -> tuple[str, ...]:
+        parts = resolved(self, path)
+        (base / "notes").rename(base / "moved")
+        (base / "notes").symlink_to(base.parent)
+        return parts
+
+    monkeypatch.setattr(Fence, "_parts", swap)
+
+    code = await failure(base, op="read", path="notes/secret.txt")
+
+    assert code in ("path_outside_boundary", "not_a_directory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"op": "read", "path": "none"}, "not_found"),
+        ({"op": "read", "path": "notes"}, "not_a_file"),
+        ({"op": "read", "path": "."}, "not_a_file"),
+        ({"op": "write", "path": "notes", "content": "x"}, "not_a_file"),
+        ({"op": "write", "path": "new/x", "content": "x"}, "not_found"),
+        ({"op": "read", "path": "notes/a.txt/b"}, "not_a_directory"),
+        ({"op": "list", "path": "notes/a.txt"}, "not_a_directory"),
+        ({"op": "read", "path": "a\0b"}, "invalid_input"),
+        ({"op": "read", "path": ""}, "invalid_input"),
+        ({"op": "read", "path": "x" * 5000}, "io_error"),
+        ({"op": "write", "path": "x"}, "invalid_input"),
+        ({"op": "write", "path": "x", "content": "?", "mode": "base64"}, "invalid_input"),
+        ({"op": "write", "path": "x", "content": "y", "offset": 1}, "invalid_input"),
+        ({"op": "read", "path": "notes/a.txt", "content": "x"}, "invalid_input"),
+        ({"op": "delete", "path": "x"}, "invalid_input"),
+        ({"op": "read", "path": "x", "more": 1}, "invalid_input"),
+        ({"op": "write", "path": "blob:1", "content": "x"}, "invalid_input"),
+        ({"op": "read", "path": "blob:1"}, "not_found"),
+    ],
+)
+async def test_what_cannot_be_done_is_a_result_with_a_code(
+    base: Path, arguments: dict[str, Any], code: str
+) -> None:
+    assert await failure(base, **arguments) == code
+
+
+async def test_a_pipe_is_no_file_and_nobody_waits_for_it(base: Path) -> None:
+    os.mkfifo(base / "pipe")
+
+    assert await failure(base, op="read", path="pipe") == "not_a_file"
+    assert await failure(base, op="write", path="pipe", content="x") == "not_a_file"
+
+
+async def test_a_read_only_cell_writes_nothing_and_says_that_it_is(base: Path) -> None:
+    code = await failure(base, op="write", path="x", content="y", params={"read_only": True})
+
+    assert code == "invalid_input"
+    assert not (base / "x").exists()
+    assert File.declare({"read_only": True}).read_only
+    assert not File.declare({}).read_only
+
+
+@pytest.mark.parametrize("written", ["relative", "/nowhere/at/all"])
+async def test_a_folder_that_cannot_be_fenced_keeps_the_cell_from_starting(written: str) -> None:
+    cell = File(File.Params(base_path=written))
+
+    with pytest.raises(ConfigError):
+        await cell.start(RecordingHost.of("file"))
+
+
+async def test_a_shelved_text_is_read_by_its_handle(base: Path) -> None:
+    host = RecordingHost.of("file")
+    handle = await host.shelve("0123456789")
+
+    emission = await ask(base, host, op="read", path=handle, offset=4, limit=3)
+
+    assert text(emission) == "456… [truncated, 10 bytes total; read on at offset 7]"
