@@ -10,6 +10,7 @@ from colony.cli.options import asks_colony, formatted
 if TYPE_CHECKING:
     from colony.access import Access
     from colony.config import Config
+    from colony.live import LiveEvent
     from colony.records import HopRecord
     from colony.traces import State, Trace
 
@@ -19,7 +20,7 @@ BODY_CHARS: Final = 120
 
 @click.command()
 @click.argument("trace_id", metavar="ID")
-@click.option("--follow", is_flag=True, help="Print hops as they happen, until the trace ends.")
+@click.option("--follow", is_flag=True, help="Print hops and text as they come, to its end.")
 @click.option("--bodies", is_flag=True, help="Show what each hop carried, shortened.")
 @formatted
 @asks_colony
@@ -181,22 +182,50 @@ async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> N
 
 async def _follow(access: "Access", trace_id: str, output: str, bodies: bool) -> None:
     from colony.cli.screen import write_json_line
+    from colony.records import HopRecord
 
     start: int | None = None
     seen = 0
-    async for record in access.feed.follow_trace(trace_id):
-        start = record.at if start is None else start
+    speech = _Speech()
+    async for item in access.feed.watch_trace(trace_id):
+        if not isinstance(item, HopRecord):
+            if output == "json":
+                write_json_line({"delta": item.to_json()})
+            else:
+                speech.go_on(item)
+            continue
+        start = item.at if start is None else start
         seen += 1
         if output == "json":
-            write_json_line(record.to_json())
+            write_json_line(item.to_json())
         else:
-            _write([_line(record, start)])
-            _write(f"    {line}" for line in (_body_lines(record) if bodies else ()))
+            speech.end()
+            _write([_line(item, start)])
+            _write(f"    {line}" for line in (_body_lines(item) if bodies else ()))
     found = await access.traces.get(trace_id)
     if output == "json":
         write_json_line({"record": found.to_json()})
     else:
+        speech.end()
         click.echo(headline(found, seen))
+
+
+class _Speech:
+    """A text that is printed as it comes, between lines."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def go_on(self, event: "LiveEvent") -> None:
+        text = event.facts.get("text")
+        if event.kind == "text" and isinstance(text, str):
+            click.echo(text, nl=False)
+            self._begun = True
+
+    def end(self) -> None:
+        if self._begun:
+            click.echo()
+        self._begun = False
 
 
 def _write(lines: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from colony.keys import Keys
+from colony.live import LiveEvent
 
 
 def test_sending_prints_the_trace_and_the_trace_its_hops(up) -> None:
@@ -40,6 +41,37 @@ def test_following_as_json_ends_with_how_the_trace_ended(up) -> None:
     *hops, end = map(json.loads, lines)
     assert [hop["to_path"] for hop in hops] == ["/greet", "/out"]
     assert end["record"]["cause"] == "completed"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_following_prints_a_text_as_it_comes(colony, run, tree, output: str) -> None:
+    colony("apply", str(tree))
+    trace_id = colony("send", "/greet", "you").stdout.strip()
+    form = ("--format", "json") if output == "json" else ()
+
+    with (
+        Redis.from_url(colony.env["COLONY_REDIS_URL"]) as client,
+        run("trace", trace_id, "--follow", *form, env=colony.env) as following,
+    ):
+        deadline = time.monotonic() + 60
+        while not tell(client, trace_id, 0, "hel") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        tell(client, trace_id, 3, "lo")
+        colony("cancel", trace_id)
+        client.hset(Keys().trace(trace_id), "live", 0)
+
+        if output == "text":
+            assert following.line() == "hello\n"
+            assert following.line().startswith(trace_id)
+        else:
+            told = [json.loads(following.line()) for _ in range(3)]
+            assert [line["delta"]["text"] for line in told[:2]] == ["hel", "lo"]
+            assert told[2]["record"]["cause"] == "cancelled"
+
+
+def tell(client: Redis, trace_id: str, offset: int, text: str) -> int:
+    event = LiveEvent(trace_id, "/llm", "text", {"offset": offset, "text": text, "message_id": "m"})
+    return client.publish(Keys().live(), json.dumps(event.to_json()))
 
 
 def test_waiting_prints_what_came_of_it(up) -> None:
