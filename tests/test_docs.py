@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 
 from colony.audit import LOST
 from colony.body import Entry
-from colony.cell import ENTRY_POINTS, Host, cell_type
+from colony.cell import ENTRY_POINTS, Host, Source, cell_type
 from colony.errors import (
     BlobRecursionTooDeep,
     BlobUnavailable,
@@ -34,9 +34,9 @@ from colony.errors import (
     CellError,
     ColonyError,
     EnvelopeError,
+    PlatformError,
     ReceiptConflict,
     StoreError,
-    ToolError,
 )
 from colony.operations import OPERATIONS
 from colony.testing.harness import Harness
@@ -47,7 +47,21 @@ from workers.llm.provider import ErrorCode
 
 DOCS = Path(__file__).parents[1] / "docs"
 CELLS = (DOCS / "cells.md").read_text()
-CELL_TYPES = ("code", "llm", "store", "web_search", "web_fetch", "sink", "hive")
+CELL_TYPES = (
+    "code",
+    "llm",
+    "store",
+    "web_search",
+    "web_fetch",
+    "bash",
+    "file",
+    "edit",
+    "mcp",
+    "proxy",
+    "timer",
+    "sink",
+    "hive",
+)
 DASH = "\N{EN DASH}"
 LAID_OUT = ("file", "tree", "edges")
 
@@ -342,8 +356,30 @@ def _of_programs() -> set[str]:
             "store",
             lambda: {*_codes(StoreError), "write_denied", "query_timeout"} - {ReceiptConflict.code},
         ),
-        ("web_fetch", lambda: {*_codes(ToolError)}),
+        (
+            "web_fetch",
+            lambda: {
+                *("invalid_input", "not_found", "target_blocked", "timeout", "io_error"),
+                *("invalid_redirect", "too_many_redirects"),
+            },
+        ),
         ("web_search", lambda: {"invalid_input", "timeout", "io_error"}),
+        (
+            "proxy",
+            lambda: {
+                *("invalid_body", "missing_chat_id", "missing_assistant_turn"),
+                PlatformError.code,
+            },
+        ),
+        ("timer", lambda: {"invalid_input", "not_found", "timeout"}),
+        ("bash", lambda: {"invalid_input", "timeout", "io_error"}),
+        (
+            "mcp",
+            lambda: {
+                *("invalid_input", "unknown_tool", "tool_failed", "timeout"),
+                *("not_connected", "connection_lost"),
+            },
+        ),
     ],
 )
 def test_error_codes_are_those_of_the_cell_type(name: str, codes: Callable[[], set[str]]) -> None:
@@ -357,6 +393,13 @@ def test_host_is_described_whole() -> None:
 
     members = {name for name in vars(Host) if not name.startswith("_")}
     assert {name.partition("(")[0] for name in written} == members
+
+
+def test_source_is_described_whole() -> None:
+    table = rows(section("### Envelopes of its own"), "member")
+    written = {n.partition("(")[0] for found, _ in table for n in named(found)}
+
+    assert written == {name for name in vars(Source) if not name.startswith("_")}
 
 
 def test_operations_are_those_of_the_store() -> None:
