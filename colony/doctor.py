@@ -12,6 +12,8 @@ from redis.exceptions import ResponseError
 from colony.access import Access
 from colony.cell import Cell
 from colony.errors import ColonyError
+from colony.jobs.waiting import Jobs
+from colony.keys import Keys
 from colony.link import Link, server_facts
 from colony.lua.registry import bind, scripts
 from colony.topology.load import Loaded
@@ -48,7 +50,13 @@ class Diagnosis:
 
 
 async def examine(
-    loaded: Loaded, url: str, name: str, *, root: Path, environment: Mapping[str, str]
+    loaded: Loaded,
+    url: str,
+    name: str,
+    *,
+    root: Path,
+    environment: Mapping[str, str],
+    rq_url: str,
 ) -> AsyncIterator[Diagnosis]:
     """The tree, the server, what the colony `name` runs there, and each cell as it works here.
 
@@ -64,6 +72,8 @@ async def examine(
             async for diagnosis in _colony(access, loaded.spec):
                 yield diagnosis
             if loaded.spec is not None:
+                async for diagnosis in _jobs(loaded.spec, rq_url, access.keys):
+                    yield diagnosis
                 ward = _Ward(access.link, access.keys, environment=environment, root=root)
                 async for diagnosis in _cells(ward, loaded.spec):
                     yield diagnosis
@@ -128,6 +138,20 @@ async def _colony(access: Access, spec: TopologySpec | None) -> AsyncIterator[Di
         yield Diagnosis("ok", "published", f"version {status.version} of {status.name!r}")
     for problem in status.problems:
         yield Diagnosis("warning", "running", problem)
+
+
+async def _jobs(spec: TopologySpec, url: str, keys: Keys) -> AsyncIterator[Diagnosis]:
+    if all(cell.cell.isolation != "job" for cell in spec.cells):
+        return
+    jobs = Jobs(url, keys)
+    try:
+        if await jobs.attended():
+            yield Diagnosis("ok", "jobs", f"a process takes those of the queue {jobs.queue}")
+        else:
+            detail = f"no process takes those of the queue {jobs.queue}: `colony jobs` is one"
+            yield Diagnosis("warning", "jobs", detail)
+    finally:
+        await jobs.close()
 
 
 async def _cells(ward: Workshop, spec: TopologySpec) -> AsyncIterator[Diagnosis]:

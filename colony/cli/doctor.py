@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from colony.cli.failures import NOT_AS_HOPED
-from colony.cli.options import ROOT, asks_colony, formatted
+from colony.cli.options import ROOT, asks_colony, formatted, reaches_rq
 from colony.cli.roles import import_from
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 @click.command()
 @click.argument("root", type=ROOT)
 @formatted
+@reaches_rq
 @asks_colony
 def doctor(config: "Config", root: Path, output: str) -> None:
     """Try the server, each model and each tool of a tree; a line for each.
@@ -41,7 +42,12 @@ def doctor(config: "Config", root: Path, output: str) -> None:
     async def run(url: str) -> list["Diagnosis"]:
         found = []
         async for diagnosis in examine(
-            loaded, url, config.name, root=root, environment=environment
+            loaded,
+            url,
+            config.name,
+            root=root,
+            environment=environment,
+            rq_url=config.rq or url,
         ):
             found.append(diagnosis)
             if output == "text":

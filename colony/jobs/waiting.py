@@ -101,14 +101,14 @@ class Jobs:
             elif told != "queued":
                 return told, _end(meta)
             elif now() - asked_at > patience_s:
-                if not await self._attended():
+                if not await self.attended():
                     return told, ""
                 # It waits behind others. One that was taken up does not expire any more.
                 await self._link.command("EXPIRE", self._key(order), _queued_s(patience_s), "XX")
                 asked_at = now()
             await asyncio.sleep(min(max((now() - began) / 10, FIRST_LOOK_S), LAST_LOOK_S))
 
-    async def _attended(self) -> bool:
+    async def attended(self) -> bool:
         """Whether a job process is known that takes from the queue."""
         members = await self._link.command("SMEMBERS", f"{_prefix()}:workers:{self.queue}")
         return bool(members and await self._link.command("EXISTS", *members))

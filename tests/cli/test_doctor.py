@@ -150,3 +150,14 @@ def test_a_model_that_refuses_the_key_is_told_and_the_key_is_not(colony, tree: P
 
     assert "answers auth: wrong key" in found["/planner (llm)"]
     assert "sk-secret" not in json.dumps(found)
+
+
+def test_that_nobody_takes_jobs_is_told_where_a_cell_runs_as_one(colony, tree: Path) -> None:
+    config = json.loads((tree / "main" / "greet" / "config.json").read_text())
+    config["cell"]["isolation"] = "job"
+    (tree / "main" / "greet" / "config.json").write_text(json.dumps(config))
+
+    lines = {line["what"]: line for line in colony.json("doctor", str(tree))}
+
+    assert lines["jobs"]["state"] == "warning"
+    assert "`colony jobs` is one" in lines["jobs"]["found"]
