@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from colony.body import Body, Entry
 from colony.envelope import Envelope
-from colony.errors import Fenced, ServerChanged
+from colony.errors import Fenced, NotFound, ServerChanged
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link
@@ -214,3 +214,21 @@ async def test_a_cell_that_starts_has_no_envelope_to_ask_for(link: Link, tmp_pat
     host.log.info("started")
     with pytest.raises(RuntimeError):
         await host.record("answer", b"v")
+
+
+async def test_a_shelved_text_is_read_in_ranges_by_its_own_trace(
+    host: MakeHost, link: Link
+) -> None:
+    shelf = host()
+    handle = await shelf.shelve("äöü" * 10)
+    stranger = host(trace_id=(await Traces(link, KEYS).birth("/a", HELLO, ttl=9)).trace_id)
+
+    assert await shelf.read_shelved(handle, offset=2, limit=4) == ("öü".encode(), 60)
+    assert await shelf.read_shelved(handle, offset=58, limit=2**70) == ("ü".encode(), 60)
+    for offset in (60, 61, 2**63, 2**200):
+        assert await shelf.read_shelved(handle, offset=offset, limit=4) == (b"", 60)
+    for unknown in ("blob:", "blob:*", handle[:-1], f"{handle}:log", "blob:../" + handle):
+        with pytest.raises(NotFound):
+            await shelf.read_shelved(unknown, offset=0, limit=4)
+    with pytest.raises(NotFound):
+        await stranger.read_shelved(handle, offset=0, limit=4)

@@ -126,7 +126,7 @@ class Fence:
         if not path or "\0" in path:
             raise InvalidInput(detail="a path is a text without null characters, and not empty")
         if len(path) > LONGEST_PATH:
-            raise InvalidInput(detail=f"a path has at most {LONGEST_PATH} characters")
+            raise Unreadable(detail=f"a path has at most {LONGEST_PATH} characters")
         try:
             resolved = Path(os.path.realpath(self.base / path))
         except (OSError, ValueError, RecursionError) as error:  # A chain of a thousand links.

@@ -10,6 +10,7 @@ from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.testing.host import RecordingHost
 from workers.edit import Edit
+from workers.edit.wish import EDITABLE_BYTES
 
 
 @pytest.fixture
@@ -98,6 +99,19 @@ async def test_what_cannot_be_done_changes_nothing_and_has_a_code(
     assert emission.hop["error_code"] == code
     assert emission.body.entries[0].is_error
     assert content(file) == before
+
+
+async def test_a_change_that_would_make_a_file_too_large_is_not_even_made(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a" * 1_000_000)
+    most = EDITABLE_BYTES // 1_000_000
+
+    grown = await ask(tmp_path, op="find_replace", path="a.txt", find="a", replace="b" * most)
+    beyond = await ask(tmp_path, op="find_replace", path="a.txt", find="b", replace="cc")
+
+    assert grown.hop["bytes"] == most * 1_000_000
+    assert beyond.hop["error_code"] == "invalid_input"
+    assert path.stat().st_size == most * 1_000_000
 
 
 async def test_changes_at_once_lose_nothing(tmp_path: Path) -> None:

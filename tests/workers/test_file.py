@@ -1,8 +1,12 @@
 """The file cell: what it reads and writes, and that nothing outside of its folder is reached."""
 
 import base64
+import fcntl
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,9 @@ import pytest
 
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
-from colony.errors import ConfigError
+from colony.errors import ConfigError, ToolError, Unreadable
 from colony.testing.host import RecordingHost
+from workers import fence
 from workers.fence import Fence
 from workers.file import File
 
@@ -218,3 +223,128 @@ async def test_a_shelved_text_is_read_by_its_handle(base: Path) -> None:
     emission = await ask(base, host, op="read", path=handle, offset=4, limit=3)
 
     assert text(emission) == "456… [truncated, 10 bytes total; read on at offset 7]"
+
+
+async def test_a_read_behind_any_end_is_empty(base: Path) -> None:
+    host = RecordingHost.of("file")
+    handle = await host.shelve("kept")
+    for path in ("notes/a.txt", handle):
+        for offset in (100, 2**63 - 1, 2**63, 2**200):
+            emission = await ask(base, host, op="read", path=path, offset=offset)
+
+            assert text(emission) == ""
+            assert "error_code" not in emission.hop
+
+
+async def test_what_is_no_text_is_read_on_where_what_is_shown_of_it_ends(base: Path) -> None:
+    (base / "b").write_bytes(b"\xff" * 1_000)
+    offsets, offset = [], 0
+    while offset is not None:
+        emission = await ask(base, op="read", path="b", offset=offset, params={"max_bytes": 600})
+        shown = text(emission).partition("…")[0]
+        offsets.append((offset, len(shown)))
+        offset = emission.hop.get("next_offset")
+
+    assert offsets == [(n * 200, 200) for n in range(5)]
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "文" * 85, "😀" * 63])
+async def test_a_name_may_be_as_long_as_the_system_takes(base: Path, name: str) -> None:
+    await ask(base, op="write", path=name, content="new")
+    emission = await ask(base, op="read", path=name)
+
+    assert text(emission) == "new"
+
+
+async def test_a_chain_of_more_links_than_anybody_follows_is_an_error(base: Path) -> None:
+    (base / "0").write_text("end")
+    for n in range(1_200):
+        (base / f"{n + 1}").symlink_to(str(n))
+
+    assert text(await ask(base, op="read", path="10")) == "end"
+    assert await failure(base, op="read", path="1200") == "io_error"
+
+
+def test_a_long_path_is_not_resolved(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, asked = Fence(base), list[object]()
+    monkeypatch.setattr(os.path, "realpath", asked.append)
+
+    with pytest.raises(Unreadable):
+        held.read("a/" * 50_000, offset=0, limit=1)
+
+    assert asked == []
+
+
+async def test_a_replaced_file_lends_nobody_the_rights_of_its_owner(base: Path) -> None:
+    path = base / "notes" / "a.txt"
+    path.chmod(0o6755)
+    if os.geteuid() == 0:
+        os.chown(path, 4_321, 4_321)
+        path.chmod(0o6755)
+
+    await ask(base, op="write", path="notes/a.txt", content="#!/bin/sh")
+
+    found = path.stat()
+    assert found.st_mode & 0o7777 == 0o755
+    assert found.st_uid == (4_321 if os.geteuid() == 0 else os.geteuid())
+
+
+async def test_a_folder_that_another_program_keeps_locked_is_not_waited_for_for_ever(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "LOCK_S", 0.05)
+    folder = os.open(base, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        assert await failure(base, op="write", path="new", content="x") == "io_error"
+    finally:
+        os.close(folder)
+
+    assert (await ask(base, op="write", path="new", content="x")).hop["bytes"] == 1
+    assert sorted(os.listdir(base)) == ["new", "notes"]
+
+
+def test_links_that_another_process_swaps_all_the_time_never_lead_out(base: Path) -> None:
+    outside = base.parent / "secret.txt"
+    (base / "in.txt").write_text("in")
+    swapping = subprocess.Popen([sys.executable, "-c", SWAP, str(base), str(outside)])
+    held, seen = Fence(base), set[object]()
+    try:
+        while not {b"in", "path_outside_boundary"} <= seen:
+            for _ in range(500):
+                seen.add(_tried(lambda: held.read("way", offset=0, limit=99).data))
+                seen.add(_tried(lambda: held.read("way/secret.txt", offset=0, limit=99).data))
+                _tried(lambda: held.write("way", b"in"))
+                _tried(lambda: held.change("way", bytes, limit=99))
+            assert outside.read_text() == SECRET
+    finally:
+        swapping.kill()
+        swapping.wait()
+
+    assert SECRET.encode() not in seen
+    assert sorted(os.listdir(base.parent)) == ["base", "secret.txt"]
+
+
+# `way` is now a file, now a link to one that may be read, now one that leads out.
+SWAP = """
+import itertools, os, sys
+base, outside = sys.argv[1:]
+os.chdir(base)
+for target in itertools.cycle(["in.txt", outside, os.path.dirname(outside), None]):
+    try:
+        if target is None:
+            with open("new", "w") as file:
+                file.write("in")
+        else:
+            os.symlink(target, "new")
+        os.replace("new", "way")
+    except OSError:
+        pass
+"""
+
+
+def _tried(do: Callable[[], object]) -> object:
+    try:
+        return do()
+    except ToolError as error:
+        return error.code
