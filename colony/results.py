@@ -11,7 +11,7 @@ MAX_RESULT_BYTES = 256 * 1024
 # What is longer is kept whole beside the message: a model may be shown less of it than there is.
 SHELVED_BYTES = 16 * 1024
 
-# The hop key by which a tool tells that it has put the whole of its result on the shelf.
+# The hop key with the handles of what an emission's results are kept under whole.
 SHELVED_KEY = "shelved"
 
 _HANDLE = "blob:"

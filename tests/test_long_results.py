@@ -16,6 +16,7 @@ from colony.results import MAX_RESULT_BYTES, SHELVED_BYTES, SHELVED_KEY, handle_
 from colony.testing.harness import Harness
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, ToolDeclaration, TopologySpec
 from tests.test_worker import contract
+from workers.toolloop.rows import results_in
 from workers.toolloop.view import cut
 
 KEPT = re.compile(r"\[kept: (\d+) bytes at (blob:\w+)\]$")
@@ -59,6 +60,12 @@ def giving(acts: dict[str, Any], text: str, **hop: Any) -> None:
         return [Emission.of(Entry.result("c", text), **hop)]
 
     acts["big"] = act
+
+
+def arriving(output: Any) -> Envelope:
+    """What a collector would be given of an output."""
+    given = {"id": "m", "trace_id": "t", "target": "/c", "ttl": 9}
+    return Envelope.model_validate({**given, "hop": output["hop"], "body": output["body"]})
 
 
 CALL = Body.of(Entry.call("c", {}))
@@ -130,7 +137,68 @@ async def test_what_is_long_is_kept_and_a_view_that_leaves_some_of_it_out_names_
         # Whole as it is, it says nothing of that: a program may read it.
         assert output["body"]["messages"][0]["text"] == text
         assert await harness.link.command("EXISTS", key) == kept
-        assert (handle_of(text.encode()) in cut(text, 100)) == bool(kept)
+        [row] = results_in(arriving(output))
+        assert (row.text == text) == (not kept)
+        assert (f"[kept: {length} bytes at {handle_of(text.encode())}]" in row.text) == bool(kept)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "😀"])
+@pytest.mark.parametrize("limit", [SHELVED_BYTES, MAX_RESULT_BYTES])
+@pytest.mark.parametrize("beyond", [-4, -1, 0, 1, 4, 100, 200])
+async def test_whatever_handle_a_view_shows_leads_to_the_whole(
+    redis_url: str, tmp_path: Path, acts: dict[str, Any], letter: str, limit: int, beyond: int
+) -> None:
+    text = letter * ((limit + beyond) // len(letter.encode()))
+    giving(acts, text)
+    async with Harness(redis_url, tree(tmp_path)) as harness:
+        trace_id = await harness.send("/big", CALL)
+        output = await result(harness, trace_id)
+        shown = cut(results_in(arriving(output))[0].text or "", 4_096)
+
+        found = KEPT.search(shown)
+        assert bool(found) == (len(text.encode()) > SHELVED_BYTES)
+        if found is not None:
+            assert shown.count("blob:") == 1
+            kept = await harness.link.command("GET", harness.keys.shelved(trace_id, found[2]))
+            assert kept == text.encode()
+            assert int(found[1]) == len(kept)
+
+
+async def test_a_range_of_a_file_is_not_kept_again_and_no_handle_is_named(
+    redis_url: str, tmp_path: Path, acts: dict[str, Any]
+) -> None:
+    (tmp_path / "long.txt").write_text("x" * 100_000)
+    async with Harness(redis_url, tree(tmp_path)) as harness:
+        read = Body.of(Entry.call("c", {"op": "read", "path": "long.txt", "limit": 50_000}))
+        output = await result(harness, await harness.send("/file", read))
+
+        shown = cut(results_in(arriving(output))[0].text or "", 4_096)
+        assert "blob:" not in shown
+        assert shown.endswith("read on at offset 50000]")
+
+
+async def test_each_of_several_long_results_is_kept_and_named(
+    redis_url: str, tmp_path: Path, acts: dict[str, Any]
+) -> None:
+    texts = {"a": "x" * 20_000, "b": "short", "c": "y" * 300_000, "d": "x" * 20_000}
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        return [Emission.of(*(Entry.result(call_id, text) for call_id, text in texts.items()))]
+
+    acts["big"] = act
+    async with Harness(redis_url, tree(tmp_path)) as harness:
+        trace_id = await harness.send("/big", CALL)
+        output = await result(harness, trace_id)
+
+        assert len(output["hop"]["shelved"]) == 2
+        for entry in results_in(arriving(output)):
+            found = KEPT.search(entry.text or "")
+            if entry.id == "b":
+                assert found is None
+                continue
+            assert found is not None
+            key = harness.keys.shelved(trace_id, found[2])
+            assert await harness.link.command("GET", key) == texts[entry.id or ""].encode()
 
 
 async def test_what_a_handle_shelved_and_never_committed_goes_by_itself(

@@ -16,7 +16,7 @@ from colony.body import Body, Entry, Frozen, explain
 from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError, ToolTimeout
-from colony.results import SHELVED_KEY, head_of, with_handle
+from colony.results import MAX_RESULT_BYTES, SHELVED_KEY, head_of, with_handle
 
 
 class _Untitled(GenerateJsonSchema):
@@ -52,8 +52,11 @@ class Answer:
     ) -> Self:
         """An answer of at most the first `max_bytes` of `text`, which says so where it was cut.
 
+        More than any result may have is not shown, whatever `max_bytes` is.
+
         `hop.bytes` is the size of the whole; `size` gives it where `text` is only its beginning.
         """
+        max_bytes = min(max_bytes, MAX_RESULT_BYTES)
         given = len(text.encode(errors="replace"))
         whole = given if size is None else size
         counters: dict[str, JsonValue] = {"bytes": whole, **hop}
@@ -112,7 +115,7 @@ async def _result(
     handle = await host.shelve(found.whole)
     size = len(found.whole.encode(errors="replace"))
     text = with_handle(found.text, handle, size=size)
-    return [Entry.result(call_id, text)], {**found.hop, SHELVED_KEY: handle}
+    return [Entry.result(call_id, text)], {**found.hop, SHELVED_KEY: [handle]}
 
 
 def _failure(

@@ -31,7 +31,7 @@ async def once(
             raise OutcomeUnknown(path=host.spec.path)
         return found
     emissions = await handle()
-    outcome = _written(emissions, host.kept)
+    outcome = _written(emissions, host)
     if len(outcome) <= LARGEST_BYTES:
         await host.record(OUTCOME, outcome)
     return emissions
@@ -42,8 +42,7 @@ async def earlier(host: LiveHost) -> Sequence[Emission] | None:
     outcome = await host.recall(OUTCOME)
     if outcome is None:
         return None
-    emissions, kept = unpack(outcome)
-    host.kept[:] = kept
+    emissions, host.kept[:], host.shelved[:] = unpack(outcome)
     return _EMISSIONS.validate_json(emissions)
 
 
@@ -52,6 +51,6 @@ async def begun(host: LiveHost) -> bool:
     return await host.recall(INTENT) is not None
 
 
-def _written(emissions: Sequence[Emission], kept: Sequence[bytes]) -> bytes:
+def _written(emissions: Sequence[Emission], host: LiveHost) -> bytes:
     plain = [{"hop": e.hop, "body": e.body.to_json()} for e in emissions]
-    return pack([TypeAdapter(object).dump_json(plain), [*kept]])
+    return pack([TypeAdapter(object).dump_json(plain), [*host.kept], [*host.shelved]])

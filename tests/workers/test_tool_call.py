@@ -6,6 +6,7 @@ import pytest
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.errors import Unreadable
+from colony.results import MAX_RESULT_BYTES
 from colony.testing.host import RecordingHost
 from workers.tool_call import Answer, Arguments, answer
 
@@ -182,7 +183,7 @@ async def test_what_is_cut_off_is_shelved_and_named_by_the_result() -> None:
 
     [handle] = host.shelved
     assert host.shelved[handle] == "äöü".encode()
-    assert emission.hop["shelved"] == handle
+    assert emission.hop["shelved"] == [handle]
     assert (emission.body.entries[0].text or "").endswith(f"\n[kept: 6 bytes at {handle}]")
 
 
@@ -194,3 +195,10 @@ def test_a_text_that_is_only_the_beginning_says_so() -> None:
 
 def test_a_text_that_cannot_be_encoded_is_repaired() -> None:
     assert Answer.capped("a\ud800b", max_bytes=10).text == "a?b"
+
+
+def test_no_cap_lets_through_more_than_a_result_may_have() -> None:
+    found = Answer.capped("x" * (MAX_RESULT_BYTES + 1_000), max_bytes=1 << 30)
+
+    assert found.text.startswith("x" * MAX_RESULT_BYTES + "…")
+    assert found.whole is not None

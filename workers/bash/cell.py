@@ -15,6 +15,7 @@ from pydantic import Field
 
 from colony.cell import Cell, Host
 from colony.confinement.environment import plain_environment
+from colony.confinement.folders import hold, remove_abandoned
 from colony.confinement.limits import Limits
 from colony.confinement.programs import Program, run
 from colony.envelope import Emission, Envelope
@@ -26,6 +27,8 @@ from workers.tool_call import Answer, Arguments, answer
 
 # Linux takes no longer string as an argument of a program.
 COMMAND_LIMIT = 131_072
+
+_SCRATCH = "colony-bash-"
 
 # So much of each stream can be read later, where it is too much for the result.
 WHOLE_LIMIT = 4 << 20
@@ -75,6 +78,7 @@ class Bash(Cell):
 
     async def start(self, host: Host) -> None:
         """Raises ConfigError where `directory` is missing on this host."""
+        await asyncio.to_thread(remove_abandoned, _SCRATCH)
         written = self.params.directory
         self._folder = Folder.at(written, host.directory) if written else None
 
@@ -132,9 +136,11 @@ class Bash(Cell):
 
 @asynccontextmanager
 async def _scratch() -> AsyncIterator[Path]:
-    folder = tempfile.TemporaryDirectory(prefix="colony-bash-", ignore_cleanup_errors=True)
+    folder = tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True)
+    held = hold(Path(folder.name))
     try:
         yield Path(folder.name)
     finally:
+        os.close(held)
         with suppress(RecursionError):  # a tree that deep is left to whoever cleans the host
             await asyncio.to_thread(folder.cleanup)

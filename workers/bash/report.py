@@ -39,8 +39,9 @@ def report(finished: Finished, max_bytes: int) -> Report:
         "exit_code": -1 if finished.exit_code is None or ended_by else finished.exit_code,
         "had_stderr": stderr.size > 0,
         "bytes": stdout.size + stderr.size,
-        "confinement": finished.confinement,
     }
+    if finished.confinement:
+        hop["confinement"] = finished.confinement
     text = _joined(_text(stdout, stdout_bytes), _text(stderr, stderr_bytes), ended_by)
     if (stdout.size, stderr.size) == (stdout_bytes, stderr_bytes):
         return Report(text, hop, None)

@@ -5,13 +5,13 @@ a problem that becomes its result.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pydantic_core import from_json
-
 from colony.body import Entry
 from colony.operations import MARK
+from workers.written_arguments import argument_text, json_in
 
 NAMELESS = "unknown"
 EXCERPT = 200
@@ -62,12 +62,13 @@ def read_calls(
     marked as that of no call becomes `name_call(position)`. Beyond `limit` calls none is run.
     """
     calls: dict[str, ToolCall] = {}
+    came_as: dict[str, list[ToolCall]] = defaultdict(list)
     for position, entry in enumerate(entries):
         call = _read(entry)
-        taken = calls.get(call.id)
-        if taken is not None and _same(taken, call):
+        if call.id and any(_same(one, call) for one in came_as[call.id]):
             continue
-        if not call.id or taken is not None:
+        came_as[call.id].append(call)
+        if not call.id or call.id in calls:
             call = replace(call, id=name_call(position))
         if len(calls) >= limit:
             detail = f"only {limit} calls of one answer are run"
@@ -77,17 +78,17 @@ def read_calls(
 
 
 def _same(one: ToolCall, other: ToolCall) -> bool:
-    return bool(one.id) and (one.name, one.arguments) == (other.name, other.arguments)
+    return (one.name, one.arguments) == (other.name, other.arguments)
 
 
 def _read(entry: Entry) -> ToolCall:
-    function = _json(entry.text)
+    function = json_in(entry.text)
     call_id = entry.id or ""
     call = ToolCall(entry, "" if call_id.startswith(MARK) else call_id, NAMELESS, "{}")
     if not isinstance(function, dict):
         detail = f"the call is not the JSON of a function: {_excerpt(entry.text)}"
         return replace(call, problem=Problem("malformed_tool_call", detail))
-    name, arguments = function.get("name"), _arguments(function.get("arguments"))
+    name, arguments = function.get("name"), argument_text(function.get("arguments"))
     if not isinstance(name, str) or not name:
         return replace(call, problem=_problem("missing_name"))
     call = replace(call, name=name, arguments=arguments or "{}")
@@ -108,27 +109,6 @@ def _named(code: object, arguments: object) -> Problem:
 def _problem(code: str, arguments: object = None) -> Problem:
     detail = SAID[code] if arguments is None else f"{SAID[code]}: {_excerpt(arguments)}"
     return Problem(code, detail)
-
-
-def _arguments(written: object) -> str | None:
-    """The text of the argument object, or None where there is none."""
-    if written is None or written == "":
-        return "{}"
-    if isinstance(written, dict):
-        return json.dumps(written, ensure_ascii=False)
-    found = _json(written)
-    if isinstance(found, dict):
-        return str(written)
-    # Some models write the object as a text within the text.
-    return found if isinstance(found, str) and isinstance(_json(found), dict) else None
-
-
-def _json(text: object) -> object:
-    try:
-        found: object = from_json(text, allow_inf_nan=False) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return found
 
 
 def _excerpt(written: object) -> str:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from colony.envelope import Emission, Envelope
 from workers.toolloop import requests
-from workers.toolloop.rows import assistant_row, rows_of, tool_row
+from workers.toolloop.rows import assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
 from workers.toolloop.turns import firing, iteration, question_id, route_of
 from workers.toolloop.view import ViewParams, fire
@@ -37,7 +37,7 @@ def collect(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emissio
         return [requests.insert(own.table, row, route=requests.STORE)]
     if route == "c_res":
         # Of a result only its results count, each under the id of the call it answers.
-        rows = [tool_row(turn_id, number, entry) for entry in envelope.body.each("tool_result")]
+        rows = [tool_row(turn_id, number, entry) for entry in results_in(envelope)]
         return [requests.insert(own.table, row, route=requests.STORE) for row in rows]
     step = _after(envelope, own) if route is None else None
     if step is None and own.park_route is not None:

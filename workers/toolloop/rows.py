@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from colony.body import Body, Entry
+from colony.envelope import Envelope
+from colony.long_results import named
 from colony.operations import MARK
 from colony.schema import Row
 
@@ -34,6 +36,14 @@ def assistant_row(turn_id: str, iteration: int, entries: Sequence[Entry]) -> Row
 def tool_row(turn_id: str, iteration: int, result: Entry) -> Row:
     """The row of one result, under the id of the call it answers."""
     return _row(turn_id, iteration, TOOL, result.id or "", result.to_json())
+
+
+def results_in(envelope: Envelope) -> list[Entry]:
+    """The results that an envelope brings, each with the handle of what is kept of it whole.
+
+    It stands at the end, which is shown however much of a result is left out.
+    """
+    return [named(entry, envelope.hop) for entry in envelope.body.each("tool_result")]
 
 
 def entries_of(row: Row) -> list[Entry]:

@@ -11,7 +11,7 @@ from colony.body import Entry
 from colony.envelope import Emission, Envelope
 from colony.operations import MARK
 from workers.toolloop import requests
-from workers.toolloop.rows import QUESTION, assistant_row, rows_of, tool_row
+from workers.toolloop.rows import QUESTION, assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
 from workers.toolloop.turns import iteration, question_id, route_of
 from workers.toolloop.view import ViewParams, fire
@@ -34,7 +34,7 @@ def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission
                 route=requests.STORE,
                 answers=answered(entry),
             )
-            for entry in envelope.body.each("tool_result")
+            for entry in results_in(envelope)
         ]
     won = envelope.hop.get("operation") == "settle" and envelope.hop.get("rows_affected") == 1
     if route is not None or "error_code" in envelope.hop or not won:

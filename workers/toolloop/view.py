@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from colony.body import Entry
 from colony.envelope import Emission
-from colony.results import SHELVED_BYTES, handle_of
 from workers.toolloop.params import Positive, ThreadParams
 from workers.toolloop.thread import Round, Thread
 
@@ -48,8 +47,7 @@ def cut(text: str, limit: int) -> str:
     if len(data) <= limit:
         return text
     head, tail = limit * 3 // 4, limit // 4
-    kept = f", kept at {handle_of(data)}" if len(data) > SHELVED_BYTES else ""
-    note = f"\n… [bytes {head} to {len(data) - tail} of {len(data)} are left out{kept}] …\n"
+    note = f"\n… [bytes {head} to {len(data) - tail} of {len(data)} are left out] …\n"
     return (
         data[:head].decode(errors="ignore")
         + note

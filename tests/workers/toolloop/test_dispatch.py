@@ -46,6 +46,12 @@ def test_exact_repeat_of_a_call_is_dropped(arriving, called):
     assert len(made["tool"]) == 1
 
 
+def test_exact_repeat_of_a_call_that_got_another_id_is_dropped(arriving, called):
+    calls = (called("a", "one"), called("a", "two"), called("a", "two"))
+
+    assert len(by_route(dispatch(arriving(*calls), {}))["tool"]) == 2
+
+
 @pytest.mark.parametrize(
     "ids", [("a", "a"), ("", ""), ("", "a"), ("a", "@question"), ("@question", "@question")]
 )
