@@ -46,7 +46,7 @@ class Announcements:
 
         Raises ConfigError, and announces nothing, where the parameters of one are no JSON Schema.
         """
-        self._known = {**self._known, path: tuple(DeclaredTool.of(tool) for tool in tools)}
+        self._known = {**self._known, path: tuple(DeclaredTool.of_stranger(tool) for tool in tools)}
         self._own[path] = _TOOLS.dump_json(tuple(tools), exclude_defaults=True)
         await self._write(path)
 
@@ -87,7 +87,7 @@ async def withdraw(link: Link, keys: Keys, kept: Collection[str]) -> None:
 
 def _read(path: str, data: bytes) -> Tools:
     try:
-        return tuple(DeclaredTool.of(tool) for tool in _TOOLS.validate_json(data))
+        return tuple(DeclaredTool.of_stranger(tool) for tool in _TOOLS.validate_json(data))
     except (ValidationError, ConfigError) as error:
         # Announced by a newer colony, most likely.
         detail = explain(error) if isinstance(error, ValidationError) else str(error)

@@ -83,3 +83,71 @@ def test_a_schema_may_refer_to_itself() -> None:
     tree = {"$ref": "#/$defs/node", "$defs": {"node": {"additionalProperties": {"$ref": "#"}}}}
 
     assert wrong('{"a": {"b": {}}}', tree) == ""
+
+
+@pytest.mark.parametrize("multiple", [0.01, 0.1, 1e-300])
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-" + "9" * 4_000, "1e308", "1e400"])
+def test_numbers_of_any_size_are_held_against_the_schema(multiple: float, number: str) -> None:
+    parameters = {"properties": {"value": {"type": "number", "multipleOf": multiple}}}
+
+    assert isinstance(wrong(f'{{"value": {number}}}', parameters), str)
+
+
+def test_a_number_that_cannot_be_reckoned_with_is_said() -> None:
+    parameters = {"properties": {"value": {"multipleOf": 0.01}}}
+
+    assert "cannot be reckoned with" in wrong('{"value": 1' + "0" * 400 + "}", parameters)
+
+
+def test_a_schema_nested_deeper_than_can_be_followed_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(60):
+        schema = {"anyOf": [{"properties": {"a": schema}}]}
+
+    with pytest.raises(ConfigError):
+        declared(schema)
+
+
+STRANGE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^\\p{L}+(?<rest>.*)$"},
+        "slow": {"type": "string", "pattern": "^(a|a)*$"},
+        "pattern": {"type": "integer"},
+    },
+    "required": ["name"],
+    "propertyNames": {"pattern": "^(a|a)*$"},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        ({"name": "x"}, True),
+        ({"name": 1}, False),
+        ({}, False),
+        ({"name": "x", "pattern": "1"}, False),
+        ({"name": "x", "slow": "a" * 5_000 + "!"}, True),
+    ],
+)
+def test_the_patterns_of_a_strangers_tool_are_left_to_the_stranger(
+    arguments: dict[str, Any], fits: bool
+) -> None:
+    tool = ToolDeclaration(name="f", description="d", parameters=STRANGE)
+    body = Body.of(Entry.call("c", arguments))
+
+    assert (DeclaredTool.of_stranger(tool).misfits(body) == {}) == fits
+    with pytest.raises(ConfigError, match="regex"):
+        DeclaredTool.of(tool)
+
+
+@pytest.mark.parametrize(("more", "fits"), [({}, False), ({"patternProperties": {"(": {}}}, True)])
+def test_what_is_additional_is_refused_where_no_pattern_has_a_say(
+    more: dict[str, Any], fits: bool
+) -> None:
+    parameters = {"properties": {"a": {}}, "additionalProperties": False, **more}
+    tool = ToolDeclaration(name="f", description="d", parameters=parameters)
+
+    misfits = DeclaredTool.of_stranger(tool).misfits(Body.of(Entry.call("c", {"b": 1})))
+
+    assert (misfits == {}) == fits

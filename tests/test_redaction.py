@@ -2,7 +2,7 @@
 
 import pytest
 
-from colony.redaction import without_login
+from colony.redaction import without_login, without_values
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,9 @@ from colony.redaction import without_login
 )
 def test_an_address_is_shown_without_what_opens_it(address: str, shown: str) -> None:
     assert without_login(address) == shown
+
+
+def test_a_text_is_shown_without_the_secrets_that_it_repeats() -> None:
+    told = without_values("key sk-123456 for on", ["sk-123456", "", "on"])
+
+    assert told == "key [redacted] for on"

@@ -107,7 +107,12 @@ class Mcp(Cell):
         from workers.mcp_tools.session import Session
 
         self._tools = {}
-        self._session = Session(self._server(host.directory), partial(self._learn, host), host.log)
+        self._session = Session(
+            self._server(host.directory),
+            partial(self._learn, host),
+            host.log,
+            secrets=self._secrets,
+        )
         await self._session.open(START_S)
 
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
@@ -171,6 +176,12 @@ class Mcp(Cell):
             size = len(text.encode(errors="replace"))
             raise ToolError(detail=head_of(text, limit), hop={"mcp_tool": tool, "bytes": size})
         return Answer.capped(text, max_bytes=limit, mcp_tool=tool)
+
+    @property
+    def _secrets(self) -> list[str]:
+        params = self.params
+        given = [*params.env.values(), *params.headers.values(), params.token]
+        return [value.get_secret_value() for value in given]
 
     def _own_name(self, name: str) -> str:
         """What the server calls the tool that is declared as `name`."""

@@ -1,7 +1,10 @@
 """The loss of a connection: whether it came, why, and what the server said before."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
+
+from colony.redaction import without_values
 
 # What a server may say in one message.
 MAX_MESSAGE_BYTES: Final = 16 << 20
@@ -15,7 +18,8 @@ _EXCERPT: Final = 300
 class Loss:
     """Why a connection is of no use any more, once it is not."""
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        self._secrets = secrets
         self._reason = ""
         self._last = ""
         self._came = asyncio.Event()
@@ -27,8 +31,12 @@ class Loss:
 
     @property
     def reason(self) -> str:
-        """Why it is lost, with the last words of the server, which may be heard only later."""
-        return f"{self._reason}; it said: {self._last}" if self._last else self._reason
+        """Why it is lost, with the last words of the server, which may be heard only later.
+
+        A model reads it, and a log keeps it: secrets that the server was given are left out.
+        """
+        told = f"{self._reason}; it said: {self._last}" if self._last else self._reason
+        return without_values(told, self._secrets)
 
     def tell(self, reason: str) -> None:
         """The connection is lost; the first reason counts."""
@@ -39,7 +47,8 @@ class Loss:
     def overheard(self, data: bytes) -> None:
         """Remember the last that a server said which was no message."""
         if text := data.decode(errors="replace").strip():
-            self._last = text[-_EXCERPT:]
+            # Before it is cut, or half of a secret would stay.
+            self._last = without_values(text, self._secrets)[-_EXCERPT:]
 
     async def wait(self) -> None:
         """Return once the connection is lost."""

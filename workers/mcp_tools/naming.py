@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from colony.arguments import DeclaredTool
 from colony.envelope import digest
 from colony.errors import ConfigError
@@ -64,13 +66,12 @@ def declarations(
     One that is only to be had as a task, or whose parameters are too large or no JSON Schema, is
     left out, and logged; so are those beyond the first 128.
     """
-    found = {
-        declared.name: (name, declared)
-        for name, declared in _declared(tools, prefix, trust_hints, log)
-    }
-    if len(found) > MOST_TOOLS:
-        log.warning("mcp_tools_left_out", tools=len(found), offered=MOST_TOOLS)
-    return dict(islice(found.items(), MOST_TOOLS))
+    # No further than that: a server may list any number, and each takes a while to check.
+    declared = _declared(tools, prefix, trust_hints, log)
+    found = {tool.name: (name, tool) for name, tool in islice(declared, MOST_TOOLS)}
+    if next(declared, None) is not None:
+        log.warning("mcp_tools_left_out", offered=MOST_TOOLS)
+    return found
 
 
 def _declared(
@@ -84,18 +85,27 @@ def _declared(
         if tool.execution is not None and tool.execution.task_support == "required":
             log.info("mcp_tool_left_out", tool=tool.name, detail="it runs as a task only")
             continue
-        hints = tool.annotations
+        try:
+            declaration = _declaration(tool, prefix, trust_hints)
+        except ConfigError as error:
+            log.warning("mcp_tool_left_out", tool=tool.name[:LONGEST_NAME], detail=str(error))
+            continue
+        yield tool.name, declaration
+
+
+def _declaration(tool: "Tool", prefix: str, trust_hints: bool) -> ToolDeclaration:
+    hints = tool.annotations
+    if len(json.dumps(tool.input_schema)) > LARGEST_SCHEMA:
+        raise ConfigError(detail=f"its schema has more than {LARGEST_SCHEMA} characters")
+    try:
         declaration = ToolDeclaration(
             name=declared_name(prefix, tool.name),
             description=head_of(tool.description or tool.title or tool.name, LONGEST_DESCRIPTION),
             parameters=tool.input_schema,
             read_only=trust_hints and hints is not None and hints.read_only_hint is True,
         )
-        try:
-            if len(json.dumps(tool.input_schema)) > LARGEST_SCHEMA:
-                raise ConfigError(detail=f"its schema has more than {LARGEST_SCHEMA} characters")
-            DeclaredTool.of(declaration)
-        except ConfigError as error:
-            log.warning("mcp_tool_left_out", tool=tool.name, detail=str(error))
-            continue
-        yield tool.name, declaration
+    except ValidationError:
+        # Of what nests too deep every level would be named.
+        raise ConfigError(detail="its schema nests too deep") from None
+    DeclaredTool.of_stranger(declaration)
+    return declaration

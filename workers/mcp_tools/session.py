@@ -7,7 +7,7 @@ for a future and may give up at any time.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,10 +21,12 @@ from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import ListenNotSupportedError, Subscription, SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+from colony.body import explain
 from colony.errors import ConnectionLost, NotConnected, ToolError
 from colony.log import Logger
+from colony.redaction import without_values
 from workers.mcp_tools.loss import UNHEARD, Loss
 
 if TYPE_CHECKING:
@@ -92,11 +94,14 @@ class Session:
     """A server that is called. It is reached again whenever the connection is lost.
 
     `learn` is called with the tools of every new connection before any call is made on it, and
-    whenever the server says that they have changed.
+    whenever the server says that they have changed. What goes wrong is told without `secrets`.
     """
 
-    def __init__(self, server: Server, learn: Learn, log: Logger) -> None:
+    def __init__(
+        self, server: Server, learn: Learn, log: Logger, *, secrets: Collection[str] = ()
+    ) -> None:
         self._server = server
+        self._secrets = secrets
         self._learn = learn
         self._log = log
         self._standing = _Standing()
@@ -176,7 +181,7 @@ class Session:
         """Hold one connection as long as it lasts; tells whether there was one."""
         self._wanted.clear()
         self._standing.begun += 1
-        loss = Loss()
+        loss = Loss(self._secrets)
         try:
             await self._hold(loss)
         except Exception as error:  # What a stranger's server provokes in the SDK is unbounded.
@@ -235,10 +240,11 @@ class Session:
                 if call.unheard or _is_loss(error) or loss.came:
                     loss.tell(error.message)
                     return
-                call.fail(ToolError(detail=error.message))
+                call.fail(ToolError(detail=without_values(error.message, self._secrets)))
             except (RuntimeError, ValueError) as error:
                 # The SDK's way to say that an answer is not what the protocol or the tool promises.
-                call.fail(ToolError(detail=f"the server answered nonsense: {error}"))
+                why = explain(error) if isinstance(error, ValidationError) else str(error)
+                call.fail(ToolError(detail=f"the server answered nonsense: {why}"))
             else:
                 if not call.answer.done():
                     call.answer.set_result(result)

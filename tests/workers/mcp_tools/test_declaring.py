@@ -1,5 +1,6 @@
 """Names, params and flaws: what can be said of a server before it is asked."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -49,6 +50,16 @@ PROBLEMS = [
 ]
 
 
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"anyOf": [{"properties": {"a": schema}}]}
+    return schema
+
+
+PROBLEMS += [(nested(200), "its schema nests too deep")]
+
+
 def listed(name: str, schema: dict[str, Any] | None = None, **more: Any) -> Tool:
     return Tool(name=name, input_schema=schema or {"type": "object"}, **more)
 
@@ -65,6 +76,15 @@ def test_a_tool_that_cannot_be_declared_is_left_out(schema: dict[str, Any], prob
 
     assert found == {"s__good": "good"}
     assert problem in told[0]["detail"]
+
+
+def test_of_tools_without_end_no_more_are_looked_at_than_are_offered() -> None:
+    listing = (listed(f"t{number}") for number in itertools.count())
+
+    found = declarations(listing, "s", trust_hints=False, log=RecordingHost.of("mcp").log)
+
+    assert len(found) == 128
+    assert next(listing).name == "t129"
 
 
 def test_of_too_many_tools_the_first_are_offered() -> None:
