@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from redis.exceptions import ResponseError
+
 from colony.blobs import Blobs
 from colony.cell import Cell, Mark
 from colony.codec import encode_body, encode_head
@@ -173,13 +175,16 @@ class LiveSource:
         return bool(answer[0] == b"held")
 
     async def _renew(self, lease_ms: int) -> None:
-        # A server that is away may have come to the end of the lease; whoever leads asks again.
-        with suppress(ServerUnavailable):
+        try:
             while True:
                 await asyncio.sleep(lease_ms / 1000 / RENEWALS)
                 if not await self._lease(lease_ms):
                     break
-        self._leading = False
+        except (ServerUnavailable, ResponseError) as error:
+            # The lease may have come to its end meanwhile; whoever leads asks again.
+            self.log.warning("lease_not_renewed", detail=str(error))
+        finally:
+            self._leading = False
 
     async def _room(self) -> None:
         told = False

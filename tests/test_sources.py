@@ -214,6 +214,23 @@ async def test_a_process_that_is_gone_is_followed_when_its_lease_ends(
     await until(leads)
 
 
+async def test_a_process_whose_renewal_is_refused_leads_no_more(link: Link, source: Make) -> None:
+    first = source()
+    assert await first.lead(150)
+    await link.command("DEL", KEYS.lease(BOT.path))
+    # What no script of a colony makes of it.
+    await link.command("LPUSH", KEYS.lease(BOT.path), "x")
+    await until(lambda: renewal_over(first))
+    await link.command("DEL", KEYS.lease(BOT.path))
+
+    assert await source().lead(60_000)
+    assert not await first.lead(150)
+
+
+async def renewal_over(source: LiveSource) -> bool:
+    return source._renewing is not None and source._renewing.done()
+
+
 async def test_a_process_that_lost_its_lease_finds_out(link: Link, source: Make) -> None:
     one = source()
     assert await one.lead(300)

@@ -107,7 +107,7 @@ class TelegramServer(Served):
         if given:
             failure: Any = given.popleft()
             self.refused.append(str(failure["description"]))
-            return JSONResponse(failure, failure["error_code"])
+            return _escaped(failure, status=failure["error_code"])
         try:
             asked = await request.json() if await request.body() else {}
         except ValueError:
@@ -138,9 +138,7 @@ class TelegramServer(Served):
             with self._lock:
                 found = list(itertools.islice(self.unconfirmed, BATCH))
             if found or time.monotonic() >= deadline or self._server.should_exit:
-                # Escaped, as half a surrogate pair has to be.
-                answer = json.dumps({"ok": True, "result": found})
-                return Response(answer, media_type="application/json")
+                return _escaped({"ok": True, "result": found})
             await asyncio.sleep(LOOK_S)
 
     def _send(self, asked: Mapping[str, Any]) -> Response:
@@ -159,6 +157,11 @@ class TelegramServer(Served):
         self.refused.append(description)
         failure = {"ok": False, "error_code": status, "description": description}
         return JSONResponse(failure, status)
+
+
+def _escaped(answer: Mapping[str, Any], *, status: int = 200) -> Response:
+    """A response whose letters are escaped, as half a surrogate pair has to be."""
+    return Response(json.dumps(answer), status, media_type="application/json")
 
 
 def _id(update: Mapping[str, JsonValue]) -> int:

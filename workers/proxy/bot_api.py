@@ -7,10 +7,15 @@ from typing import Any, Final
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from colony.envelope import digest
 from colony.errors import PlatformError
 from colony.redaction import REDACTED
 
 LIMITED: Final = 429
+# No number of an update is as high, nor can a mark be.
+END_OF_UPDATES: Final = 2**53
+# A longer wait than Telegram asks of anybody.
+LONGEST_WAIT_S: Final = 24 * 60 * 60
 
 
 class Chat(BaseModel):
@@ -33,7 +38,7 @@ class Message(BaseModel):
 class Update(BaseModel):
     """Something that happened; only a new message is of interest."""
 
-    update_id: int = Field(ge=0)
+    update_id: int = Field(ge=0, lt=END_OF_UPDATES)
     message: Message | None = None
 
 
@@ -41,6 +46,9 @@ class BotApi:
     """The API at `base_url` for the bot of `token`, which is never told to anybody else."""
 
     def __init__(self, base_url: str, token: str) -> None:
+        number, colon, _ = token.partition(":")
+        # What its token begins with tells a bot from others, and is no secret.
+        self.bot = number if colon and number.isdecimal() else digest(token)
         self._url = f"{base_url.rstrip('/')}/bot{token}/"
         self._token = token
         self._client = httpx.AsyncClient(timeout=None)
@@ -57,6 +65,8 @@ class BotApi:
         if offset is not None:
             asked["offset"] = offset
         result = await self._ask("getUpdates", asked, timeout_s)
+        if not isinstance(result, list):
+            raise PlatformError(detail="getUpdates: the result is no list")
         read = (_read(update) for update in result if isinstance(update, dict))
         found = [update for update in read if update is not None]
         return sorted(found, key=lambda update: update.update_id)
@@ -95,14 +105,14 @@ def _read(update: Mapping[str, Any]) -> Update | None:
     except ValidationError:
         # One of a shape that is not known is passed over like a picture.
         number = update.get("update_id")
-        sound = isinstance(number, int) and number >= 0
+        sound = isinstance(number, int) and 0 <= number < END_OF_UPDATES
         return Update(update_id=number) if sound else None
 
 
 def _parsed(reply: httpx.Response) -> Mapping[str, Any]:
     try:
         told = reply.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 
@@ -110,12 +120,20 @@ def _parsed(reply: httpx.Response) -> Mapping[str, Any]:
 def _refusal(method: str, status: int, told: Mapping[str, Any]) -> PlatformError:
     parameters = told.get("parameters")
     after = parameters.get("retry_after") if isinstance(parameters, dict) else None
+    # Half a surrogate pair has no form in UTF-8.
+    why = str(told.get("description") or "no reason given").encode(errors="replace").decode()
     return PlatformError(
-        detail=f"{method}: HTTP {status}: {told.get('description') or 'no reason given'}",
+        detail=f"{method}: HTTP {status}: {why}",
         status=status,
         repeatable=status == LIMITED,
-        retry_after_s=float(after) if isinstance(after, (int, float)) else None,
+        retry_after_s=_seconds(after),
     )
+
+
+def _seconds(after: object) -> float | None:
+    if not isinstance(after, (int, float)) or not 0 <= after <= LONGEST_WAIT_S:
+        return None
+    return float(after)
 
 
 class _Without(logging.Filter):

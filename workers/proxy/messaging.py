@@ -53,7 +53,9 @@ async def patiently(send: Callable[[], Awaitable[None]], *, budget_s: float, pau
         try:
             return await send()
         except PlatformError as error:
-            wait_s = pause_s if error.retry_after_s is None else error.retry_after_s
+            # Whoever is asked to wait for no time at all still waits.
+            asked_s = error.retry_after_s
+            wait_s = pause_s if asked_s is None else max(FIRST_RETRY_S, asked_s)
             if not error.repeatable or wait_s > budget_s:
                 raise
         budget_s -= wait_s

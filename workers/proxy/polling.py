@@ -1,5 +1,6 @@
 """Polling: the updates of a bot, each a birth or nothing, by the one process that leads."""
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -55,7 +56,8 @@ class Polling:
 
     async def round(self, source: Source) -> None:
         """Poll once, and make births of what comes; after a failure, wait."""
-        cursor = await Cursor.read(source)
+        cursor = await Cursor.read(source, self._api.bot)
+        began = time.monotonic()
         try:
             updates = await self._api.updates(
                 cursor.offset, wait_s=self._wait_s, timeout_s=self._timeout_s
@@ -65,6 +67,10 @@ class Polling:
             return
         self._trouble.over(source.log)
         if not updates:
+            # Whoever answers nothing at once, because it does not hold polls, is not asked at once.
+            left_s = FIRST_RETRY_S - (time.monotonic() - began)
+            if left_s > 0:
+                await self._pause(left_s)
             return
         name = await cursor.note(source, updates)
         for update in updates:

@@ -7,6 +7,7 @@ import httpx
 
 from colony.cell import Source
 from colony.errors import PlatformError
+from colony.redaction import without_login
 from workers.proxy.intake import Intake
 from workers.proxy.messaging import Pause
 from workers.proxy.params import Params
@@ -66,7 +67,9 @@ class Http:
 
     async def probe(self) -> str:
         """Where answers go; nobody is sent one to try it."""
-        return f"answers go to {self._url}" if self._url else "answers are kept, and go nowhere"
+        if not self._url:
+            return "answers are kept, and go nowhere"
+        return f"answers go to {without_login(self._url)}"
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,4 +77,4 @@ class Http:
 
 
 def _seconds(written: str | None) -> float | None:
-    return float(written) if written and written.isdigit() else None
+    return float(written) if written and written.isascii() and written.isdigit() else None

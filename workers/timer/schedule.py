@@ -8,10 +8,13 @@ from croniter import CroniterBadDateError, CroniterError, croniter
 from pydantic import Field, JsonValue, model_validator
 
 from colony.body import Body, Entry, Frozen
+from colony.codec import encode_body
 from colony.envelope import digest
-from colony.errors import BodyError
+from colony.errors import BodyError, EnvelopeError
 
 FIELDS: Final = 6
+# Every firing carries it in its header.
+LONGEST_NAME: Final = 256
 # So many missed ticks are counted; more are as many.
 COUNTED: Final = 1_000
 
@@ -27,7 +30,7 @@ class Schedule(Frozen):
     `text` stands for a body of one user text. `added_at` is when it was added by a call.
     """
 
-    name: str = ""
+    name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
     cron: str | None = None
     at: int | str | None = None
     text: str | None = None
@@ -41,8 +44,9 @@ class Schedule(Frozen):
         if (self.text is None) == (self.body is None):
             raise ValueError("exactly one of text and body is needed")
         try:
-            Body.parse(self.body if self.text is None else self.sent.to_json())
-        except BodyError as error:
+            # What cannot be encoded would fail at every tick, and keep all others from theirs.
+            encode_body(self.sent)
+        except (BodyError, EnvelopeError) as error:
             raise ValueError(f"the body: {error}") from None
         if self.cron is None:
             _ = self.moment

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import httpx
 import pytest
+from pydantic import JsonValue
 
 from colony.body import Body, Entry
 from colony.envelope import Envelope
@@ -150,7 +151,7 @@ async def test_numbers_that_begin_again_lower_after_a_week_are_not_lost(
     async with started(server, pauses) as proxy, running(proxy, found):
         await until(lambda: bool(found.births) and not server.unconfirmed)
         text = {"message_id": 9, "chat": {"id": 1}, "text": "after"}
-        found.now += SILENCE_MS + int(found.leaves[SEEN_AT]) + 1
+        found.now += SILENCE_MS + int(found.leaves[f"cursor.1.{SEEN_AT}"]) + 1
         polls = len(server.polls)
         await until(lambda: server.polls[polls:] != [] and server.polls[-1].offset is None)
         server.push({"message": text}, update_id=5)
@@ -367,3 +368,84 @@ async def test_a_poll_asks_for_new_messages_and_waits_for_them(
         await until(lambda: bool(server.polls))
 
     assert server.polls[0] == Poll(None, 2)
+
+
+async def test_another_bot_begins_at_its_own_numbers_and_loses_nothing(
+    server: TelegramServer, pauses: Pauses
+) -> None:
+    server.say("to the first")
+    found = source()
+    async with started(server, pauses) as proxy, running(proxy, found):
+        await until(lambda: not server.unconfirmed)
+    with TelegramServer("2:other", first_update=5) as other:
+        other.say("to the second")
+        async with started(other, pauses) as proxy, running(proxy, found):
+            await until(lambda: not other.unconfirmed)
+    # The same bot with a token that was drawn anew goes on where it was.
+    server.token = "1:anew"
+    async with started(server, pauses) as proxy, running(proxy, found):
+        polls = len(server.polls)
+        await until(lambda: len(server.polls) > polls)
+
+    assert [born.emission.body.entries[0].text for born in found.births] == [
+        "to the first",
+        "to the second",
+    ]
+    assert server.polls[polls].offset == 1001
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"message": {"message_id": 1, "chat": {"id": 2**70}, "text": "far"}},
+        {"message": {"message_id": 1, "chat": {"id": "x"}, "text": "odd"}},
+        {"message": {"message_id": 2**64, "chat": {"id": 1}, "text": "far"}},
+        {"message": []},
+        {"edited_message": {"message_id": 1, "chat": {"id": 1}, "text": "edited"}},
+    ],
+)
+async def test_an_update_that_no_birth_can_be_made_of_keeps_none_from_being_born(
+    server: TelegramServer, pauses: Pauses, update: dict[str, JsonValue]
+) -> None:
+    server.push(update)
+    server.say("after")
+    found = source()
+    async with started(server, pauses) as proxy, running(proxy, found):
+        await until(lambda: not server.unconfirmed)
+
+    assert [born.emission.body.entries[0].text for born in found.births][-1:] == ["after"]
+
+
+async def test_a_server_that_holds_no_poll_is_asked_once_a_second(
+    server: TelegramServer, pauses: Pauses
+) -> None:
+    async with (
+        started(server, pauses, long_poll_request_secs=0) as proxy,
+        running(proxy, source()),
+    ):
+        await until(lambda: len(server.polls) > 3)
+
+    assert len(pauses.waited) >= 3
+    assert all(0.5 < waited <= 1 for waited in pauses.waited)
+
+
+async def test_a_limit_that_asks_for_no_wait_is_waited_for_all_the_same(
+    server: TelegramServer, pauses: Pauses
+) -> None:
+    for _ in range(20):
+        server.fail_next("sendMessage", 429, "why", retry_after=0)
+    async with started(server, pauses, retry_budget_ms=5_000) as proxy:
+        (error,) = await proxy.handle(answer("hi", chat_id=7), RecordingHost.of("proxy"))
+
+    assert error.hop["error_code"] == "send_failed"
+    assert pauses.waited == [1.0] * 5
+
+
+async def test_whatever_is_said_of_a_refusal_can_be_sent_on(
+    server: TelegramServer, pauses: Pauses
+) -> None:
+    server.fail_next("sendMessage", 400, "half \ud83d of a pair")
+    async with started(server, pauses) as proxy:
+        (error,) = await proxy.handle(answer("hi", chat_id=7), RecordingHost.of("proxy"))
+
+    assert "half ? of a pair" in str(error.hop["detail"])

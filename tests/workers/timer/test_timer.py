@@ -308,3 +308,17 @@ async def test_a_leaf_that_cannot_be_read_does_not_stop_the_others() -> None:
     await colony.pass_at(MINUTE)
 
     assert colony.fired == [("m", MINUTE, 1)]
+
+
+@pytest.mark.parametrize(
+    "unsendable",
+    [{"text": "x", "name": "n" * 70_000}, {"body": {"messages": [], "system": {"n": 2**70}}}],
+)
+async def test_what_could_not_be_sent_is_not_added(unsendable: dict[str, Any]) -> None:
+    colony = Colony(schedules={"m": EVERY_MINUTE})
+    refused = await colony.call(op="add", id="a", cron="0 * * * * *", **unsendable)
+    await colony.pass_at(30_000)
+    await colony.pass_at(MINUTE)
+
+    assert refused.hop["error_code"] == "invalid_input"
+    assert colony.fired == [("m", MINUTE, 1)]
