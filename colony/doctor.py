@@ -10,8 +10,8 @@ from typing import Final, Literal
 from redis.exceptions import ResponseError
 
 from colony.access import Access
-from colony.cell import Cell
-from colony.errors import ColonyError
+from colony.cell import Cell, Host
+from colony.errors import CellError, ColonyError
 from colony.jobs.waiting import Jobs
 from colony.keys import Keys
 from colony.link import Link, server_facts
@@ -94,6 +94,14 @@ def commands() -> frozenset[str]:
 
 class _Ward(Workshop):
     """Cells that are started to be looked at: they tell nobody and begin nothing."""
+
+    async def begin(self, cell: Cell, host: Host) -> None:
+        """Start a cell, or give it up: the others are to be looked at as well."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await cell.start(host)
+        except TimeoutError:
+            raise CellError(detail=f"it has not started within {PROBE_S:.0f} s") from None
 
     def origin_of(self, cell: Cell, spec: CellSpec, directory: Path | None) -> Origin | None:
         """Nothing is born here."""

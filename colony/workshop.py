@@ -17,7 +17,7 @@ from pydantic import JsonValue, ValidationError
 from colony.announcements import Announcements, Tools
 from colony.arguments import DeclaredTool
 from colony.body import explain
-from colony.cell import Cell, cell_type, tool_declaration
+from colony.cell import Cell, Host, cell_type, tool_declaration
 from colony.errors import ConfigError, ServerUnavailable
 from colony.hosting import LiveHost
 from colony.keys import Keys
@@ -190,7 +190,7 @@ class Workshop:
             declaration = tool_declaration(spec)
             tool = DeclaredTool.of(declaration) if declaration else None
             if not self.is_apart(spec):
-                await cell.start(host)
+                await self.begin(cell, host)
         except Exception as error:  # A module of the user's may raise anything when it is imported.
             detail = f"{error}{self._hint(error)}"
             self.failed[path] = f"{type(error).__name__}: {detail}"
@@ -202,6 +202,10 @@ class Workshop:
         self.cells[path] = Hosted(
             cell, spec, published, directory, tools, tool, gate, origin, started
         )
+
+    async def begin(self, cell: Cell, host: Host) -> None:
+        """Start a cell here."""
+        await cell.start(host)
 
     def origin_of(self, cell: Cell, spec: CellSpec, directory: Path | None) -> Origin | None:
         """Where a cell that was started makes envelopes of its own, and that it does so now."""

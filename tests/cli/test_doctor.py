@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from colony.doctor import commands
+from colony import doctor
+from colony.cell import Host
+from colony.doctor import Diagnosis, commands, examine
 from colony.embedded import url_in
 from colony.link import Link
 from colony.testing.model_server import ModelServer
+from colony.testing.telegram_server import TelegramServer
+from colony.topology.load import load
+from workers.sink import Sink
 
 
 @pytest.fixture
@@ -161,3 +167,64 @@ def test_that_nobody_takes_jobs_is_told_where_a_cell_runs_as_one(colony, tree: P
 
     assert lines["jobs"]["state"] == "warning"
     assert "`colony jobs` is one" in lines["jobs"]["found"]
+
+
+async def diagnoses(tree: Path, url: str) -> dict[str, Diagnosis]:
+    loaded = load(tree, environment={})
+    found = examine(loaded, url, "colony", root=tree, environment={}, rq_url=url)
+    return {diagnosis.what: diagnosis async for diagnosis in found}
+
+
+async def test_a_cell_that_never_starts_keeps_the_others_from_nothing(
+    redis_url: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(self: Sink, host: Host) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.syspath_prepend(str(tree))
+    monkeypatch.setattr(doctor, "PROBE_S", 0.1)
+    monkeypatch.setattr(Sink, "start", start)
+    found = await diagnoses(tree, redis_url)
+
+    assert found["/out"].state == "failed"
+    assert "has not started" in found["/out"].found
+    assert found["/greet (code)"].state == "ok"
+
+
+async def test_nothing_is_written(
+    link: Link, tree: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tree))
+    with TelegramServer() as bot, ModelServer([{"text": "pong"}]) as model:
+        place = {"platform": "telegram", "bot_token": bot.token, "base_url": bot.base_url}
+        write_cell(tree, "bot", "proxy", **place)
+        given = {"provider": "openai", "model": "m", "base_url": model.base_url}
+        write_cell(tree, "planner", "llm", **given)
+        write_cell(tree, "clock", "timer", schedules={"s": {"cron": "* * * * * *", "text": "x"}})
+        write_cell(tree, "rows", "store", schema={"t": {"a": "text"}})
+        mcp = [str(Path(sys.executable).parent / "mcp-server-time")]
+        write_cell(tree, "time", "mcp", command=mcp)
+        found = await diagnoses(tree, redis_url)
+
+        assert [line for line in found.values() if line.state == "failed"] == []
+        assert found["/time (mcp)"].found == "connected, with 2 tools"
+        assert bot.polls == []
+    assert await link.command("DBSIZE") == 0
+
+
+def test_no_secret_of_a_cell_is_printed(colony, tree: Path) -> None:
+    login = "http://user:hush-hush@127.0.0.1:1"
+    write_cell(tree, "out-1", "proxy", platform="http", deliver_url=f"{login}/answers?key=hush")
+    write_cell(tree, "out-2", "proxy", bot_token="1:hush-hush", base_url=login)
+    write_cell(tree, "model", "llm", provider="openai", model="m", base_url=f"{login}/v1")
+    write_cell(tree, "search", "web_search", endpoint=f"{login}/search", api_key="hush-hush")
+    write_cell(tree, "far", "mcp", url=f"{login}/mcp", token="hush-hush")
+    shell = ["/bin/sh", "-c", "echo my key is $KEY >&2; exit 4"]
+    write_cell(tree, "near", "mcp", command=shell, env={"KEY": "hush-hush"})
+
+    done = colony("doctor", str(tree), status=1)
+
+    assert "/near (mcp)" in done.stdout
+    assert "my key is [redacted]" in done.stdout
+    assert "/model (llm): model_unreachable: m at http://127.0.0.1:1/v1 answers" in done.stdout
+    assert "hush" not in done.output
