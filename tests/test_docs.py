@@ -1,9 +1,7 @@
-"""The documents: every program, tree and table on `docs/cells.md` is held against the code.
+"""The documents: every program and tree on the pages about cells is run, and links lead somewhere.
 
-A fenced block names what it is in its first line. `file=PATH` is a file of a project; `tree=NAME`
-the files of a tree as one object, on top of the tree `base=NAME`; `edges=NAME` edges of that tree,
-in place of those with the same ends; `config` the config.json of a cell. The project that a page
-describes is laid out, installed as far as entry points go, and its own tests are run.
+The project that the pages describe is laid out, installed as far as entry points go, and its own
+tests are run.
 """
 
 import json
@@ -14,81 +12,29 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
-from colony.audit import LOST
 from colony.body import Entry
-from colony.cell import ENTRY_POINTS, Host, Source, cell_type
-from colony.errors import (
-    BlobRecursionTooDeep,
-    BlobUnavailable,
-    BodyError,
-    CellError,
-    ColonyError,
-    EnvelopeError,
-    PlatformError,
-    ReceiptConflict,
-    StoreError,
-)
-from colony.operations import OPERATIONS
+from colony.cell import ENTRY_POINTS
 from colony.testing.harness import Harness
+from colony.testing.model_server import ModelServer
 from colony.topology.load import Loaded, load
-from colony.topology.model import HiveParams
 from colony.trees import shipped
-from workers.llm.provider import ErrorCode
+from tests.pages import BLOCKS, DOCS, PAGES, Block, blocks
 
-DOCS = Path(__file__).parents[1] / "docs"
-CELLS = (DOCS / "cells.md").read_text()
-CELL_TYPES = (
-    "code",
-    "llm",
-    "store",
-    "web_search",
-    "web_fetch",
-    "bash",
-    "file",
-    "edit",
-    "mcp",
-    "proxy",
-    "timer",
-    "sink",
-    "hive",
-)
-DASH = "\N{EN DASH}"
 LAID_OUT = ("file", "tree", "edges")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page, with what its first line says of it."""
-
-    language: str
-    marks: Mapping[str, str]
-    text: str
-
-
-def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
-    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [
-        Block(language, dict((m + "=").split("=")[:2] for m in rest.split()), text)
-        for language, rest, text in found
-    ]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project that the page describes."""
+    """The project that the pages describe."""
     root = tmp_path_factory.mktemp("project")
-    for block in blocks(CELLS):
+    for block in BLOCKS:
         match block.marks:
             case {"file": path}:
                 _write(root / path, block.text)
@@ -147,15 +93,20 @@ def importable(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_every_block_of_python_and_json_is_put_to_the_test() -> None:
-    loose = [
-        block.text for block in blocks(CELLS) if not block.marks.keys() & {*LAID_OUT, "config"}
-    ]
+    loose = [block.text for block in BLOCKS if not block.marks.keys() & {*LAID_OUT, "config"}]
 
     assert loose == []
-    assert CELLS.count("\n```") == 2 * len(blocks(CELLS))
+    assert sum(page.count("\n```") for page in PAGES.values()) == 2 * len(BLOCKS)
 
 
-def test_programs_of_the_page_do_what_their_tests_say(project: Path, redis_binary: Path) -> None:
+def test_what_the_readme_shows_stands_on_a_page_whole() -> None:
+    shown = blocks((DOCS.parent / "README.md").read_text())
+
+    assert shown
+    assert all(block in BLOCKS for block in shown)
+
+
+def test_programs_of_the_pages_do_what_their_tests_say(project: Path, redis_binary: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
     environment = {
         **os.environ,
@@ -176,7 +127,7 @@ def test_programs_of_the_page_do_what_their_tests_say(project: Path, redis_binar
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_project_of_the_page_can_be_installed(project: Path, tmp_path: Path) -> None:
+def test_project_of_the_pages_can_be_installed(project: Path, tmp_path: Path) -> None:
     for name in ("pyproject.toml", "shouting.py", "counting.py"):
         shutil.copy(project / name, tmp_path)
 
@@ -233,14 +184,14 @@ def test_second_tool_of_the_starter_works_as_its_readme_says(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", sorted({block.marks["tree"] for block in blocks(CELLS) if "tree" in block.marks})
+    "name", sorted({block.marks["tree"] for block in BLOCKS if "tree" in block.marks})
 )
-def test_tree_of_the_page_is_valid(importable: Path, name: str) -> None:
+def test_tree_of_a_page_is_valid(importable: Path, name: str) -> None:
     assert _complaints(load(importable / name, environment={})) == []
 
 
-def test_cells_of_the_page_are_valid(tmp_path: Path) -> None:
-    cells = [block.text for block in blocks(CELLS) if "config" in block.marks]
+def test_cells_of_the_pages_are_valid(tmp_path: Path) -> None:
+    cells = [block.text for block in BLOCKS if "config" in block.marks]
 
     _write(tmp_path / "main" / "config.json", '{"cell": {"type": "hive"}}')
     for number, text in enumerate(cells):
@@ -273,167 +224,49 @@ async def test_agent_calls_the_tool_that_the_page_adds(importable: Path, redis_u
     assert "unknown_tool" in results["c2"]
 
 
+async def test_assistant_of_the_page_has_its_tools_do_what_the_model_asks(
+    importable: Path, tmp_path: Path, redis_url: str
+) -> None:
+    shutil.copytree(importable / "assistant", tmp_path, dirs_exist_ok=True)
+    calls = [
+        {"id": "c1", "name": "bash", "arguments": {"command": "echo light"}},
+        {"id": "c2", "name": "file", "arguments": {"op": "list", "path": "."}},
+    ]
+    with ModelServer([{"tool_calls": calls}, {"text": "Both are done."}]) as model:
+        _set(tmp_path, "planner", base_url=model.base_url)
+        _set(tmp_path, "file", base_path=str(tmp_path))
+        spec = load(tmp_path, environment={}).publishable()
+        async with Harness(redis_url, spec, environment={}, root=tmp_path) as colony:
+            trace = await colony.ask("/prep", "What is here?")
+            await colony.finish()
+            (output,) = await colony.outputs(trace)
+
+    assert output["body"]["messages"] == [Entry.say("assistant", "Both are done.").to_json()]
+    results = [m["content"] for m in model.requests[1].messages if m["role"] == "tool"]
+    assert results[0] == "light"
+    assert "main/" in results[1]
+
+
+def _set(tree: Path, cell: str, **params: str) -> None:
+    path = tree / "main" / cell / "config.json"
+    config = json.loads(path.read_text())
+    config["params"] |= params
+    path.write_text(json.dumps(config))
+
+
 def _complaints(loaded: Loaded) -> list[str]:
     return [finding.code for finding in loaded.findings]
 
 
-# Tables
-
-
-def section(heading: str) -> str:
-    """What the page says below a heading, up to the next of its kind."""
-    level = heading.partition(" ")[0]
-    below = CELLS.split(f"\n{heading}\n", 1)[1]
-    return re.split(rf"^#{{2,{len(level)}}} ", below, maxsplit=1, flags=re.MULTILINE)[0]
-
-
-def rows(text: str, first: str) -> list[tuple[str, ...]]:
-    """The rows of the table whose first column is headed `first`."""
-    lines = text.splitlines()
-    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first} |"))
-    found: list[tuple[str, ...]] = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        found.append(tuple(cell.strip() for cell in line.strip("|").split(" | ")))
-    return found
-
-
-def named(cell: str) -> list[str]:
-    """What a cell of a table lists in backticks."""
-    return re.findall(r"`([^`]+)`", cell)
-
-
-def _defaults(model: type[BaseModel]) -> dict[str, str]:
-    """What each param is when it is left out, as JSON; a dash where it has to be given."""
-    return {
-        field.alias or name: DASH
-        if field.is_required()
-        else json.dumps(to_jsonable_python(field.get_default(call_default_factory=True)))
-        for name, field in model.model_fields.items()
-    }
-
-
-@pytest.mark.parametrize("name", CELL_TYPES)
-def test_params_are_those_of_the_cell_type(name: str) -> None:
-    model: type[BaseModel] = HiveParams if name == "hive" else cell_type(name).Params
-    written = (
-        {}
-        if name == "sink"
-        else {
-            param: default.strip("`")
-            for params, default, *_ in rows(section(f"### `{name}`"), "param")
-            for param in named(params)
-        }
-    )
-
-    assert written == _defaults(model)
-
-
-def _codes(family: type[ColonyError]) -> Iterator[str]:
-    for kind in family.__subclasses__():
-        yield kind.code
-        yield from _codes(kind)
-
-
-def _of_programs() -> set[str]:
-    """The codes that the modules of the code cell name."""
-    text = "".join(path.read_text() for path in (DOCS.parent / "workers" / "code").glob("*.py"))
-    found = {*re.findall(r'Failure\(\s*"(\w+)"', text)}
-    return (
-        found
-        | {*re.findall(r'^(?:TOO_LATE|BROKEN) = "(\w+)"', text, re.MULTILINE)}
-        | {"invalid_ubf_body"}
-    )
-
-
 @pytest.mark.parametrize(
-    ("name", "codes"),
-    [
-        ("code", _of_programs),
-        ("llm", lambda: {*get_args(ErrorCode)}),
-        (
-            "store",
-            lambda: {*_codes(StoreError), "write_denied", "query_timeout"} - {ReceiptConflict.code},
-        ),
-        (
-            "web_fetch",
-            lambda: {
-                *("invalid_input", "not_found", "target_blocked", "timeout", "io_error"),
-                *("invalid_redirect", "too_many_redirects"),
-            },
-        ),
-        ("web_search", lambda: {"invalid_input", "timeout", "io_error"}),
-        (
-            "proxy",
-            lambda: {
-                *("invalid_body", "missing_chat_id", "missing_assistant_turn"),
-                PlatformError.code,
-            },
-        ),
-        ("timer", lambda: {"invalid_input", "not_found", "timeout"}),
-        ("bash", lambda: {"invalid_input", "timeout", "io_error"}),
-        (
-            "mcp",
-            lambda: {
-                *("invalid_input", "unknown_tool", "tool_failed", "timeout"),
-                *("not_connected", "connection_lost"),
-            },
-        ),
-    ],
+    "page",
+    sorted(
+        path
+        for pattern in ("*.md", "docs/*.md", "config/*/README.md")
+        for path in DOCS.parent.glob(pattern)
+    ),
+    ids=lambda page: str(page.relative_to(DOCS.parent)),
 )
-def test_error_codes_are_those_of_the_cell_type(name: str, codes: Callable[[], set[str]]) -> None:
-    written = [c for found, *_ in rows(section(f"### `{name}`"), "code") for c in named(found)]
-
-    assert sorted(written) == sorted(codes())
-
-
-def test_host_is_described_whole() -> None:
-    written = [n for found, _ in rows(section("### The host"), "member") for n in named(found)]
-
-    members = {name for name in vars(Host) if not name.startswith("_")}
-    assert {name.partition("(")[0] for name in written} == members
-
-
-def test_source_is_described_whole() -> None:
-    table = rows(section("### Envelopes of its own"), "member")
-    written = {n.partition("(")[0] for found, _ in table for n in named(found)}
-
-    assert written == {name for name in vars(Source) if not name.startswith("_")}
-
-
-def test_operations_are_those_of_the_store() -> None:
-    written = {n for found, *_ in rows(section("### `store`"), "operation") for n in named(found)}
-
-    assert written == OPERATIONS
-
-
-def _codes_of_death() -> dict[str, bool]:
-    """Every code that the modules which bury envelopes name, and whether it is answered."""
-    colony = DOCS.parent / "colony"
-    text = "".join(
-        (colony / f"{name}.py").read_text() for name in ("routing", "consumer", "unhosted")
-    )
-    routed = {*re.findall(r'(?:_stranded|Death|bury|letter_of)\([^"()]*"(\w+)"', text)}
-    routed |= {*re.findall(r'return "(\w+)"', text), *re.findall(r'return "(\w+)" if', text)}
-    routed |= {"ttl_expired", LOST, *re.findall(r'else "(\w+)"', text)}
-    refused = {*re.findall(r'_refuse\([^"()]*"(\w+)"', (colony / "worker.py").read_text())}
-    families = (EnvelopeError, CellError)
-    raised = {BlobUnavailable.code, BlobRecursionTooDeep.code, BodyError.code}
-    raised |= {code for kind in families for code in (kind.code, *_codes(kind))}
-    return dict.fromkeys(routed | raised, False) | dict.fromkeys(
-        refused | {"unresolved_path"}, True
-    )
-
-
-def test_every_code_of_a_dead_letter_has_its_row() -> None:
-    page = (DOCS / "dead-letters.md").read_text()
-    tables = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", page, re.MULTILINE)
-
-    assert {code: answered == "yes" for code, answered in tables} == _codes_of_death()
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [
         link
@@ -447,10 +280,10 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def _leads_somewhere(page: Path, link: str) -> bool:
     name, _, anchor = link.partition("#")
     target = page.parent / name if name else page
-    if not target.exists():
-        return False
-    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-    return not anchor or anchor in {_anchor(heading) for heading in headings}
+    if not anchor:
+        return target.exists()
+    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE) if target.exists() else []
+    return anchor in {_anchor(heading) for heading in headings}
 
 
 def _anchor(heading: str) -> str:
