@@ -17,7 +17,7 @@ from colony.log import Logger
 from colony.operations import Operation, StoreReply
 from colony.schema import Schema
 from colony.topology.findings import Flaw
-from colony.topology.model import CellSpec, ToolDeclaration
+from colony.topology.model import CellSpec, Isolation, ToolDeclaration
 
 ENTRY_POINTS = "colony.cells"
 
@@ -245,6 +245,8 @@ class Cell:
     default_message_timeout_ms: ClassVar[int] = 0
     # What a model is told when the tree's contract declares no tool.
     default_tool: ClassVar[ToolDeclaration | None] = None
+    # Where its envelopes may be handled, as `cell.isolation` says it.
+    isolations: ClassVar[tuple[Isolation, ...]] = ("inline", "job")
     # Whether what is left out of a long result can be asked for by another call: then nothing of it
     # has to be shelved.
     reads_ranges: ClassVar[bool] = False

@@ -46,5 +46,11 @@ def check_flaws(
 
     `places` gives the place of a file of the cell.
     """
+    isolation = spec.cell.isolation
+    if isolation is not None and isolation not in kind.isolations:
+        sentence = f"A cell of type {spec.cell.type} cannot be handled as {isolation!r}."
+        findings.error(
+            places("config.json").at("cell", "isolation"), "isolation_unavailable", sentence
+        )
     for flaw in kind.flaws(spec):
         findings.flaw(places(flaw.file), flaw)

@@ -102,9 +102,14 @@ def test_a_cell_may_run_as_a_job(real: Tree) -> None:
     assert found(real) == []
 
 
-def test_an_isolation_that_is_not_to_be_had_is_an_error(real: Tree) -> None:
-    cell = {"type": "code", "isolation": "inline"}
-    real.put(CONFIG, {"cell": cell, "params": {"script_inline": "pass"}})
+@pytest.mark.parametrize(
+    ("kind", "isolation", "params"),
+    [("code", "inline", {"script_inline": "pass"}), ("web_fetch", "process", {})],
+)
+def test_an_isolation_that_is_not_to_be_had_is_an_error(
+    real: Tree, kind: str, isolation: str, params: dict[str, str]
+) -> None:
+    real.put(CONFIG, {"cell": {"type": kind, "isolation": isolation}, "params": params})
 
     *place, _ = only(real)
     assert place == ["error", CONFIG, "$.cell.isolation", "isolation_unavailable"]

@@ -6,7 +6,7 @@ program emits for one envelope leaves as a whole or, where it breaks the contrac
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -66,6 +66,7 @@ class Code(Cell):
             """The params as they are written, without the sources."""
             return self.model_dump(exclude_unset=True, exclude=set(SOURCES))
 
+    isolations: ClassVar[tuple[Isolation, ...]] = ("inline", "process", "job")
     params: Params
 
     def __init__(self, params: Params) -> None:
