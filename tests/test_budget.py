@@ -52,11 +52,11 @@ async def pass_by(link: Link, seconds: int) -> None:
         what, _, second = name.partition(" ")
         if what in ("requests", "tokens"):
             name = f"{what} {int(second) - seconds}"
-        elif what == "paused":
+        elif what in ("paused", "resumed"):
             value = str(int(value) - seconds * 1000)
         elif what == "call":
-            ends, second, cost = map(int, value.split(" "))
-            value = f"{ends - seconds * 1000} {second - seconds} {cost}"
+            ends, second, *rest = value.split(" ")
+            value = " ".join([str(int(ends) - seconds * 1000), str(int(second) - seconds), *rest])
         await link.command("HSET", KEY, name, value)
 
 
@@ -215,6 +215,66 @@ async def test_after_a_pause_one_call_is_let_through_and_the_others_wait_for_wha
     assert await take(link, "d") == ["taken"]
 
 
+async def taken_of(link: Link, tokens: list[str]) -> list[str]:
+    return [token for token in tokens if (await take(link, token))[0] == "taken"]
+
+
+async def resumed(link: Link) -> None:
+    """A pause is over, and its probe was answered."""
+    await call(link, "limited", "limited", pause_ms=20_000)
+    await pass_by(link, 20)
+    assert await call(link, "probe", "answered") == "probe"
+
+
+async def test_after_a_pause_those_who_waited_begin_with_two_and_twice_as_many_each_round(
+    link: Link,
+) -> None:
+    waiting = [f"t-{n}" for n in range(100)]
+    await resumed(link)
+
+    begun = []
+    for _ in range(4):
+        taken = await taken_of(link, waiting)
+        begun.append(len(taken))
+        for token in taken:
+            await settle(link, token, "answered")
+        waiting = waiting[len(taken) :]
+
+    # The seconds that the test itself takes let in a few more.
+    assert 2 <= begun[0] <= 8
+    assert begun == sorted(begun)
+    assert begun[3] >= 2 * begun[1] > begun[0]
+    assert sum(begun) < 100
+
+
+async def test_calls_from_before_a_pause_leave_room_for_those_after_it(link: Link) -> None:
+    for n in range(20):
+        await take(link, f"long-{n}")
+    await resumed(link)
+
+    assert len(await taken_of(link, ["a", "b"])) == 2
+
+
+async def test_a_call_that_waits_because_others_have_just_begun_is_told_so(link: Link) -> None:
+    await resumed(link)
+    await taken_of(link, [f"t-{n}" for n in range(50)])
+
+    refused, wait, why = await take(link, "x")
+
+    assert (refused, why) == ("wait", "cooldown")
+    assert wait > 0
+
+
+async def test_with_time_there_is_room_whatever_becomes_of_those_that_began(link: Link) -> None:
+    await resumed(link)
+    lost = await taken_of(link, [f"t-{n}" for n in range(50)])
+    assert (await take(link, "x"))[0] == "wait"
+
+    await pass_by(link, 30)
+
+    assert len(await taken_of(link, [f"u-{n}" for n in range(100)])) >= 30 - len(lost)
+
+
 @pytest.mark.parametrize("outcome", ["neutral", "failed"])
 async def test_a_probe_that_says_nothing_of_the_limit_leaves_the_next_to_probe(
     link: Link, outcome: str
@@ -237,6 +297,44 @@ async def test_a_probe_that_is_lost_leaves_the_next_to_probe_when_its_lease_is_o
     await pass_by(link, LEASE_MS // 1000)
 
     assert await take(link, "b") == ["probe"]
+
+
+async def test_a_probe_that_takes_long_keeps_the_others_for_a_minute_at_most(link: Link) -> None:
+    await call(link, "limited", "limited", pause_ms=20_000)
+    await pass_by(link, 20)
+    assert await take(link, "slow", lease_ms=1_200_000) == ["probe"]
+    await pass_by(link, 58)
+    assert (await take(link, "next", lease_ms=1_200_000))[0] == "wait"
+    await pass_by(link, 3)
+
+    assert await take(link, "next", lease_ms=1_200_000) == ["probe"]
+    assert (await take(link, "third"))[0] == "wait"
+
+    await settle(link, "slow", "answered")
+    assert await take(link, "third") == ["taken"]
+
+
+async def test_a_probe_does_not_end_a_pause_that_another_call_has_met_since(link: Link) -> None:
+    await take(link, "long")
+    await call(link, "a", "limited", pause_ms=20_000)
+    await pass_by(link, 20)
+    assert await take(link, "b") == ["probe"]
+
+    await settle(link, "long", "limited", pause_ms=5000)
+    await settle(link, "b", "answered")
+
+    assert (await take(link, "c"))[0] == "wait"
+
+
+async def test_a_call_that_is_let_through_again_does_not_shorten_the_life_of_a_pause(
+    link: Link,
+) -> None:
+    await take(link, "long", lease_ms=1000)
+    await call(link, "a", "limited", pause_ms=3_600_000)
+
+    assert await take(link, "long", lease_ms=1000) == ["taken"]
+
+    assert await link.command("PTTL", KEY) > 3_600_000
 
 
 async def test_a_probe_that_is_limited_too_makes_all_wait_again(link: Link) -> None:
@@ -276,6 +374,13 @@ async def test_a_limit_that_names_no_time_makes_all_wait_twice_as_long_each_time
         await pass_by(link, 60)
 
     assert [round(wait / 1000) for wait in waits] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_a_limit_that_asks_for_no_time_at_all_is_one_that_names_none(link: Link) -> None:
+    for n, wait in enumerate((1000, 2000)):
+        await call(link, f"t-{n}", "limited", pause_ms=0)
+        assert wait - 500 < (await take(link, "x"))[1] <= wait
+        await pass_by(link, 60)
 
 
 async def test_calls_that_are_limited_together_count_once(link: Link) -> None:

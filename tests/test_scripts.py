@@ -29,6 +29,7 @@ LONG = {
     "store_delete": "the grammar of `where` is part of it",
     "store_update": "the grammar of `where` is part of it",
     "store_upsert": "insert and update change in one step",
+    "take_allowance": "whatever a call may have to wait for is seen in one step",
 }
 EVERY = pytest.mark.parametrize("script", scripts().values(), ids=[*scripts()])
 

@@ -7,7 +7,7 @@
 --   1   token     of the call
 --   2   cost      tokens it cost; empty where nobody counted them
 --   3   outcome   answered, limited (too many requests), failed (the endpoint), neutral
---   4   pause_ms  how long a limited call asks all to wait; empty where it does not say
+--   4   pause_ms  how long a limited call asks all to wait; empty or 0 where it does not say
 --   5   failures  in a row that open the breaker
 --   6   open_ms   how long the breaker stays open before the next probe
 -- RETURNS
@@ -48,11 +48,11 @@ if cost and redis.call('HEXISTS', budget, 'tokens ' .. second) == 1 then
 end
 if outcome == 'answered' and not paused then
   redis.call('HDEL', budget, 'failures', 'limits')
-  if redis.call('HEXISTS', budget, 'resumed') == 1 then redis.call('HINCRBY', budget, 'answers', 1) end
+  if redis.call('HEXISTS', budget, 'resumed') == 1 then redis.call('HINCRBY', budget, 'room', 1) end
 elseif outcome == 'answered' and probing and paused <= now then
   redis.call('HDEL', budget, 'paused', 'cause', 'failures', 'limits')
-  redis.call('HSET', budget, 'resumed', string.format('%.0f', now), 'answers', 0)
-elseif outcome == 'limited' and pause_ms then
+  redis.call('HSET', budget, 'resumed', string.format('%.0f', now))
+elseif outcome == 'limited' and pause_ms and pause_ms > 0 then
   pause(pause_ms, 'cooldown')
 elseif outcome == 'limited' and not (paused and paused > now) then
   -- What was under way together is refused together, and counts once.

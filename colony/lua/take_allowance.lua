@@ -31,8 +31,7 @@ end
 local time = redis.call('TIME')
 local second, now = tonumber(time[1]), time[1] * 1000 + math.floor(time[2] / 1000)
 local told, live, gone, under_way, last = {}, {}, {}, 0, now + math.max(lease_ms, 60000)
-local probed, fresh = false, {}
-local spent = { requests = {}, tokens = {} }
+local probed, spent = false, { requests = {}, tokens = {} }
 local fields = redis.call('HGETALL', budget)
 for n = 1, #fields, 2 do
   local what, name = string.match(fields[n], '^(%l+) (.+)$')
@@ -43,9 +42,8 @@ for n = 1, #fields, 2 do
     gone[#gone + 1] = fields[n]
   elseif what == 'call' then
     live[name], under_way, last = fields[n + 1], under_way + 1, math.max(last, number)
-    local begun, probe = string.match(fields[n + 1], '^%d+ (%d+) %d+(.*)$')
-    probed = probed or (probe == ' probe' and tonumber(begun) > second - 60)
-    fresh[#fresh + 1] = tonumber(begun)
+    local begun = tonumber(string.match(fields[n + 1], '^%d+ (%d+) %d+ probe$'))
+    probed = probed or (begun and begun > second - 60)
   else
     table.insert(spent[what], { tonumber(name), number })
   end
@@ -64,22 +62,16 @@ local function until_room(what, more)
   return wait
 end
 
--- What waited for a pause does not all begin at once: for a minute, two calls may be under way that
--- began since, one more for each that is answered and for each second.
-local function crowded()
-  local resumed, since = tonumber(told.resumed), 0
-  if not resumed or now - resumed >= 60000 then return false end
-  for _, begun in ipairs(fresh) do since = since + (begun * 1000 >= resumed - 999 and 1 or 0) end
-  return since >= 2 + told.answers + math.floor((now - resumed) / 1000)
-end
-
-local paused, full = tonumber(told.paused), 'in_flight'
-local counted = live[token] and string.match(live[token], ' (.+)$')
+local paused, counted = tonumber(told.paused), live[token] and string.match(live[token], ' (.+)$')
+-- What has waited for a pause does not begin all at once: first there is room for two more calls
+-- than are under way, then for another one with every answer and with every second.
+local resumed, room = not paused and tonumber(told.resumed), math.huge
+if resumed then room = told.room + math.floor((now - resumed) / 1000) end
 if not counted then
   if paused and paused > now then return { 'wait', paused - now, told.cause } end
   if paused and probed then return { 'wait', 500, told.cause } end
-  if not paused and crowded() then return { 'wait', 500, 'cooldown' } end
-  if flights > 0 and under_way >= flights then return { 'wait', 500, full } end
+  if under_way >= room then return { 'wait', 500, 'cooldown' } end
+  if flights > 0 and under_way >= flights then return { 'wait', 500, 'in_flight' } end
   for _, what in ipairs({ 'requests', 'tokens' }) do
     local wait = until_room(what, what == 'requests' and 1 or cost)
     if wait > 0 then return { 'wait', wait, what } end
@@ -87,8 +79,10 @@ if not counted then
   redis.call('HINCRBY', budget, 'requests ' .. second, 1)
   redis.call('HINCRBY', budget, 'tokens ' .. second, cost)
   counted = second .. ' ' .. cost .. (paused and ' probe' or '')
+  if paused then redis.call('HSET', budget, 'room', under_way + 2) end
 end
 for _, field in ipairs(gone) do redis.call('HDEL', budget, field) end
 redis.call('HSET', budget, 'call ' .. token, string.format('%.0f %s', now + lease_ms, counted))
 redis.call('PEXPIRE', budget, string.format('%.0f', math.max(last, paused or 0) - now + 60000))
-return { string.match(counted, 'probe$') or 'taken' }
+local probing = string.match(counted, ' probe$')
+return { probing and 'probe' or 'taken' }

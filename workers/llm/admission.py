@@ -15,6 +15,14 @@ JITTER_S = 0.5
 
 BYTES_PER_TOKEN = 4
 
+_REASONS = {
+    "breaker": "it failed again and again",
+    "cooldown": "it asked to be left alone",
+}
+
+# The kind of a timeout that is ours: of the time of the question hardly any was left for the call.
+OUT_OF_TIME = "out_of_time"
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -89,7 +97,7 @@ def settlement(reply: Reply) -> Settlement:
         return Settlement(0)
     if reply.code == "rate_limited":
         return Settlement(0, "limited", reply.retry_after_s)
-    if reply.disposition != "retryable":
+    if reply.disposition != "retryable" or reply.kind == OUT_OF_TIME:
         return Settlement()
     if reply.retry_after_s is not None:
         return Settlement(None, "limited", reply.retry_after_s)
@@ -100,7 +108,7 @@ def settlement(reply: Reply) -> Settlement:
 
 def _refused(admission: Admission) -> Failure:
     broken = admission.why == "breaker"
-    why = "it failed again and again" if broken else f"the limit on {admission.why} is reached"
+    why = _REASONS.get(admission.why or "", f"the limit on {admission.why} is reached")
     return Failure(
         "provider_error" if broken else "rate_limited",
         f"the provider is not asked for another {admission.wait_s:.1f} s: {why}",

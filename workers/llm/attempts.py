@@ -11,6 +11,7 @@ from typing import Final
 
 from colony.cell import Budget
 from workers.llm.admission import (
+    OUT_OF_TIME,
     Clock,
     Patience,
     Settlement,
@@ -133,14 +134,19 @@ class Attempts:
 
     async def _admitted(self, request: Request, name: str, deadline: float) -> Failure | None:
         broken = min(deadline, self._clock.now() + self._policy.broken_s)
-        return await admitted(
-            self._budget,
-            name,
-            cost=estimated(request),
-            lease_ms=round((self._policy.attempt_s + LEASE_MARGIN_S) * 1000),
-            patience=Patience(deadline, broken),
-            clock=self._clock,
-        )
+        try:
+            return await admitted(
+                self._budget,
+                name,
+                cost=estimated(request),
+                lease_ms=round((self._policy.attempt_s + LEASE_MARGIN_S) * 1000),
+                patience=Patience(deadline, broken),
+                clock=self._clock,
+            )
+        except asyncio.CancelledError:
+            # Whoever is told to stop while it asks may have been let through already.
+            await self.abandon(name)
+            raise
 
     async def _made(self, request: Request, name: str, heard: HeldBack, deadline: float) -> Reply:
         said = Settlement()
@@ -155,14 +161,17 @@ class Attempts:
         return reply
 
     async def _once(self, request: Request, heard: HeldBack, deadline: float) -> Reply:
-        limit_s = min(self._policy.attempt_s, deadline - self._clock.now())
+        left_s = deadline - self._clock.now()
+        limit_s = min(self._policy.attempt_s, left_s)
         reply: Reply
         try:
             async with asyncio.timeout(limit_s):
                 reply = await self._provider.complete(request, heard)
         except TimeoutError:
             detail = f"no answer within {round(limit_s * 1000)} ms"
-            reply = Failure("timeout", detail, kind="timeout", disposition="retryable")
+            # An endpoint is not to blame for what it had no time to do.
+            kind = OUT_OF_TIME if left_s < self._policy.attempt_s / 2 else "timeout"
+            reply = Failure("timeout", detail, kind=kind, disposition="retryable")
         if isinstance(reply, Failure):
             # What was seen is known here, whatever the provider had told us.
             return replace(reply, progress="visible" if heard.visible else "precommit")
@@ -171,7 +180,8 @@ class Attempts:
 
 def _enlargeable(request: Request) -> bool:
     generation = request.generation
-    return generation.max_tokens is not None and "max_tokens" not in generation.provider_extra
+    written = {"max_tokens", "max_completion_tokens"} & set(generation.provider_extra)
+    return generation.max_tokens is not None and not written
 
 
 def _enlarged(request: Request) -> Request:

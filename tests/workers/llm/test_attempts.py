@@ -80,6 +80,16 @@ class Replies:
         """Nothing is held."""
 
 
+class Silent(Replies):
+    """A provider that does not answer its first request."""
+
+    async def complete(self, request: Request, listener: Listener) -> Reply:
+        if not self.asked:
+            self.asked.append(request)
+            await forever()
+        return await super().complete(request, listener)
+
+
 @dataclass
 class Heard:
     """Who hears an answer, and what was recorded before."""
@@ -162,7 +172,11 @@ def test_a_wait_that_is_longer_than_what_is_left_is_not_begun() -> None:
 def test_a_cut_answer_is_asked_for_longer_once_where_its_length_is_ours() -> None:
     assert after(CUT) == Again(enlarged=True)
     assert after(CUT, enlarged=True) is None
-    for changed in ({"max_tokens": None}, {"provider_extra": {"max_tokens": None}}):
+    for changed in (
+        {"max_tokens": None},
+        {"provider_extra": {"max_tokens": None}},
+        {"provider_extra": {"max_completion_tokens": 100}},
+    ):
         generation = REQUEST.generation.model_copy(update=changed)
         request = replace(REQUEST, generation=generation)
         assert following(CUT, request, tried=tried(), policy=POLICY, chance=0.5) is None
@@ -202,13 +216,6 @@ async def test_all_attempts_end_within_the_time_of_the_question() -> None:
 
 
 async def test_a_provider_that_does_not_answer_in_time_is_asked_again() -> None:
-    class Silent(Replies):
-        async def complete(self, request: Request, listener: Listener) -> Reply:
-            if not self.asked:
-                self.asked.append(request)
-                await forever()
-            return await super().complete(request, listener)
-
     asking = Asking(policy=replace(POLICY, attempt_s=0.01))
     asking.provider = Silent([ANSWER])
 
@@ -373,6 +380,39 @@ async def test_a_broken_provider_is_waited_for_no_longer_than_the_policy_says() 
 
     assert (asked.reply.code, asked.reply.kind) == ("provider_error", "breaker")
     assert asking.time.slept == [30.25] * 3
+
+
+async def test_who_is_stopped_while_it_asks_for_a_place_holds_none() -> None:
+    class Slow(RecordingBudget):
+        async def take(self, call: str, *, cost: int, lease_ms: int) -> Admission:
+            await super().take(call, cost=cost, lease_ms=lease_ms)
+            # It is let through, and does not hear of it any more.
+            await forever()
+            return Admission()
+
+    asking = Asking()
+    asking.budget = Slow()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asking.ask(), 0.01)
+
+    assert asking.budget.settled == [Settled("m-1", None, "neutral", None)]
+
+
+@pytest.mark.parametrize(
+    ("attempt_s", "kind", "outcome"),
+    [(500.0, "out_of_time", "neutral"), (0.011, "timeout", "failed")],
+)
+async def test_a_call_that_is_cut_short_by_its_question_says_nothing_of_the_endpoint(
+    attempt_s: float, kind: str, outcome: str
+) -> None:
+    asking = Asking(policy=replace(POLICY, attempts=1, attempt_s=attempt_s, total_s=0.01))
+    asking.provider = Silent([])
+
+    asked = await asking.ask()
+
+    assert (asked.reply.code, asked.reply.kind) == ("timeout", kind)
+    assert [one.outcome for one in asking.budget.settled] == [outcome]
 
 
 async def test_what_a_lost_worker_held_is_given_back() -> None:
