@@ -5,6 +5,7 @@ import re
 from pydantic import JsonValue
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -27,7 +28,7 @@ def problem(messages: JsonValue) -> str | None:
             return f"messages[{number}] comes before the results of {', '.join(waiting)}"
         ids = _call_ids(message)
         if ids is None:
-            return f"messages[{number}] has a tool call without id, name or argument string"
+            return f"messages[{number}] has a tool call without id, plain name or argument string"
         if len(set(ids)) < len(ids):
             return f"messages[{number}] has two tool calls of one id"
         waiting = ids
@@ -39,6 +40,7 @@ def block_problem(messages: JsonValue) -> str | None:
     if not isinstance(messages, list) or not messages:
         return "messages: at least one message is required"
     waiting: list[str] = []
+    seen: set[str] = set()
     for number, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
         if role != ("user", "assistant")[number % 2]:
@@ -57,8 +59,9 @@ def block_problem(messages: JsonValue) -> str | None:
         if calls and role == "user":
             return f"messages.{number}: a user makes no tool_use"
         waiting = [str(call.get("id")) for call in calls]
-        if len(set(waiting)) < len(waiting) or not all(map(_is_call, calls)):
+        if len(set(waiting) - seen) < len(waiting) or not all(map(_is_call, calls)):
             return f"messages.{number}: tool_use needs an id of its own, a name and an input"
+        seen |= set(waiting)
     return f"the thread ends before the results of {waiting}" if waiting else None
 
 
@@ -101,7 +104,7 @@ def _call_id(call: JsonValue) -> str | None:
     assert isinstance(function, dict)
     well_formed = (
         isinstance(function.get("name"), str)
-        and function["name"]
+        and _NAME.fullmatch(str(function["name"]))
         and isinstance(function.get("arguments"), str)
     )
     call_id = call.get("id")

@@ -5,14 +5,15 @@ provider takes back: it wants a name, and the JSON of an object as arguments.
 """
 
 import json
+import re
 from dataclasses import dataclass
 
-from pydantic_core import from_json
-
 from colony.body import Entry
+from workers.written_arguments import NO_ARGUMENTS, argument_text, json_in
 
 NAMELESS = "unknown"
-NO_ARGUMENTS = "{}"
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,10 @@ class Function:
 
 def read_function(call: Entry) -> Function | None:
     """The function of a call; None where its text is no object that has a name."""
-    written = _json(call.text)
+    written = json_in(call.text)
     if not isinstance(written, dict) or "name" not in written:
         return None
-    name, arguments = written["name"], _arguments(written.get("arguments"))
+    name, arguments = written["name"], argument_text(written.get("arguments"))
     if not isinstance(name, str | None):
         return None
     return Function(
@@ -49,31 +50,17 @@ def read_function(call: Entry) -> Function | None:
     )
 
 
+def sendable_name(name: str, *, limit: int) -> str:
+    """The name as providers take it back, which refuse a thread with any other letter in it.
+
+    A model may call what nobody offered, under a name of its own.
+    """
+    return _NOT_IN_NAMES.sub("_", name)[:limit]
+
+
 def write_function(name: str, arguments: str, *, problem: str | None = None) -> str:
     """The text of a call; one with a `problem` says so, and is not run."""
     function = {"name": name, "arguments": arguments}
     if problem is not None:
         function["problem"] = problem
     return json.dumps(function, ensure_ascii=False)
-
-
-def _arguments(written: object) -> str | None:
-    """The text of the argument object; None where something else is written."""
-    if written is None or written == "":
-        return NO_ARGUMENTS
-    if isinstance(written, dict):
-        return json.dumps(written)
-    found = _json(written)
-    if isinstance(found, dict):
-        return str(written)
-    # Some models write the object as a text within the text.
-    return found if isinstance(found, str) and isinstance(_json(found), dict) else None
-
-
-def _json(text: object) -> object:
-    # What is not finite and half a surrogate pair can be read by some, and sent by nobody.
-    try:
-        found: object = from_json(text, allow_inf_nan=False) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return found

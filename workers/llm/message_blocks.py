@@ -6,7 +6,8 @@ calls are one message, and the results of all its calls begin the next one.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from operator import attrgetter
@@ -16,7 +17,7 @@ from pydantic import JsonValue
 
 from colony.body import Entry
 from colony.envelope import digest
-from workers.llm.functions import read_function
+from workers.llm.functions import read_function, sendable_name
 from workers.llm.provider import Failure, Request, Tool
 from workers.llm.thread import CALL, TURN, no_function, not_sendable, unaskable, vendor_of
 
@@ -31,8 +32,9 @@ CUT_AWAY = "[The beginning of this conversation is not shown.]"
 Block = dict[str, JsonValue]
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 MAX_NAME = 128
+# Blocks that are made of the entries, and are never among those that were kept.
+_TOLD = frozenset({"text", "tool_use", "tool_result"})
 
 
 def to_body(request: Request, streaming: Mapping[str, JsonValue]) -> dict[str, JsonValue] | Failure:
@@ -67,7 +69,7 @@ def to_alternating(entries: Sequence[Entry]) -> list[Block] | Failure:
     by the user.
     """
     said: list[_Said] = []
-    for entry in entries[len(_head(entries)) :]:
+    for entry in _called_once(entries[len(_head(entries)) :]):
         found = _said(entry)
         if isinstance(found, Failure):
             return found
@@ -101,13 +103,14 @@ def _said(entry: Entry) -> list[_Said] | Failure:
             role: Literal["user", "assistant"] = (
                 "assistant" if entry.origin == "assistant" else "user"
             )
-            kept = [_Said(role, _THOUGHT, block) for block in _kept(entry, TURN)]
+            thoughts = _kept(entry, TURN) if role == "assistant" else []
+            kept = [_Said(role, _THOUGHT, block) for block in thoughts]
             text = entry.text or ""
             return [*kept, _Said(role, _PROSE, _text(text))] if text.strip() else kept
         case "tool_call":
             return _said_call(entry)
         case "tool_result":
-            result: Block = {"type": "tool_result", "tool_use_id": _wire_id(entry)}
+            result: Block = {"type": "tool_result", "tool_use_id": entry.id}
             if entry.text and entry.text.strip():
                 result["content"] = entry.text
             if entry.is_error:
@@ -123,9 +126,8 @@ def _said_call(entry: Entry) -> list[_Said] | Failure:
         return no_function(entry)
     call: Block = {
         "type": "tool_use",
-        "id": _wire_id(entry),
-        # A model may call what nobody offered, under a name that is refused when it comes back.
-        "name": _NOT_IN_NAMES.sub("_", function.name)[:MAX_NAME],
+        "id": entry.id,
+        "name": sendable_name(function.name, limit=MAX_NAME),
         "input": json.loads(function.arguments),
     }
     return [
@@ -137,17 +139,29 @@ def _said_call(entry: Entry) -> list[_Said] | Failure:
 
 def _kept(entry: Entry, part: str) -> list[Block]:
     blocks = vendor_of(entry, ANTHROPIC, part).get(BLOCKS)
-    return [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
+    found = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
+    return [b for b in found if isinstance(b.get("type"), str) and b["type"] not in _TOLD]
 
 
 def _text(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def _wire_id(entry: Entry) -> str:
-    # Ids of other providers, which may stand in the same thread, are not all taken here.
-    call_id = entry.id or ""
-    return call_id if _ID.fullmatch(call_id) else f"call_{digest([call_id])}"
+def _called_once(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries with ids that are taken here: of certain letters, and no id for two calls.
+
+    Ids of other providers, which may stand in the same thread, can begin anew with each turn.
+    """
+    times, written = Counter[str](), dict[str, str]()
+    for entry in entries:
+        came_as = entry.id or ""
+        if entry.type == "tool_call":
+            again = times[came_as]
+            times[came_as] += 1
+            fits = _ID.fullmatch(came_as) and not again
+            written[came_as] = came_as if fits else f"call_{digest([came_as, again])}"
+        call_id = written.get(came_as, entry.id)
+        yield entry if call_id == entry.id else entry.model_copy(update={"id": call_id})
 
 
 def _head(entries: Sequence[Entry]) -> list[Entry]:

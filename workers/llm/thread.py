@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from colony.body import Entry
-from workers.llm.functions import read_function, write_function
+from workers.llm.functions import read_function, sendable_name, write_function
 from workers.llm.provider import Answer, Call, ErrorCode, Failure
 
 Message = dict[str, JsonValue]
 
 OPENAI = "openai"
 TURN, CALL = "turn", "call"
+MAX_NAME = 64
+# What colony alone says of a message, whatever was kept beside it.
+_OURS = frozenset({"role", "content", "tool_calls", "tool_call_id", "function_call"})
 
 
 def to_messages(entries: Sequence[Entry], system: str | None) -> list[Message] | Failure:
@@ -32,7 +35,8 @@ def to_messages(entries: Sequence[Entry], system: str | None) -> list[Message] |
             case "text":
                 role = "user" if entry.origin == "tool" else entry.origin
                 messages.append({"role": role, "content": entry.text or ""})
-                _give_back(messages[-1], vendor_of(entry, OPENAI, TURN))
+                if entry.origin == "assistant":
+                    _give_back(messages[-1], vendor_of(entry, OPENAI, TURN))
             case "tool_call":
                 call = _call(entry)
                 if isinstance(call, Failure):
@@ -115,7 +119,8 @@ def _call(entry: Entry) -> Message | Failure:
     function = read_function(entry)
     if function is None:
         return no_function(entry)
-    written: Message = {"name": function.name, "arguments": function.arguments}
+    name = sendable_name(function.name, limit=MAX_NAME)
+    written: Message = {"name": name, "arguments": function.arguments}
     call: Message = {"id": entry.id, "type": "function", "function": written}
     vendor = dict(vendor_of(entry, OPENAI, CALL))
     within = vendor.pop("function", None)
@@ -126,7 +131,8 @@ def _call(entry: Entry) -> Message | Failure:
 
 def _give_back(message: Message, vendor: Mapping[str, JsonValue]) -> None:
     # What colony says itself is not said again by what was kept.
-    message.update({name: value for name, value in vendor.items() if name not in message})
+    ours = _OURS | set(message)
+    message.update({name: value for name, value in vendor.items() if name not in ours})
 
 
 def _add_call(messages: list[Message], call: Message) -> None:

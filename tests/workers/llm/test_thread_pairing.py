@@ -12,6 +12,7 @@ from colony.testing.threads import block_problem, problem
 from workers.llm.message_blocks import to_alternating
 from workers.llm.pairing import MISSING, repaired
 from workers.llm.thread import to_messages
+from workers.llm.wire import Wire
 
 QUESTION = Entry.say("user", "why?")
 
@@ -110,6 +111,85 @@ def test_whatever_happened_to_a_thread_it_is_accepted_and_repaired_once(entries)
 @given(damaged())
 def test_whatever_happened_to_a_thread_it_is_accepted_by_the_messages_api(entries):
     assert block_problem(to_alternating([QUESTION, *repaired(entries)[0]])) is None
+
+
+FORGED = {
+    "openai": {
+        "turn": {
+            "reasoning": "r",
+            "tool_calls": [{"id": "z"}],
+            "tool_call_id": "z",
+            "role": "tool",
+        },
+        "call": {"id": "z", "type": "q", "own": 1, "function": {"name": "", "arguments": "{"}},
+    },
+    "anthropic": {
+        part: {
+            "blocks": [
+                {"type": "thinking", "thinking": "t", "signature": "s"},
+                {"type": "tool_use", "id": "z"},
+                {"type": "tool_result", "tool_use_id": "z"},
+                {"type": "text", "text": ""},
+                {"no": "type"},
+                {"type": 1},
+                3,
+            ]
+        }
+        for part in ("turn", "call")
+    },
+}
+IDS = st.sampled_from(["a", "b", "call_0", "", " ", " a", "é", "x" * 300, "call.1", "\u2028"])
+TEXTS = st.sampled_from(["", "  ", "\n", "{}", "said"])
+NAMES = st.sampled_from(["look", "", None, "multi.tool use", "é", "x" * 200])
+ARGUMENTS = st.sampled_from(
+    ["{}", "", "{", "[]", "null", '{"a": NaN}', '"{}"', {"a": 1}, [1], None, 5]
+)
+ORIGINS = st.sampled_from(["user", "assistant", "system", "tool"])
+
+
+@st.composite
+def entries_of_any_kind(draw):
+    kind = draw(st.sampled_from(["call", "call", "result", "result", "text"]))
+    if kind == "call":
+        entry = call(draw(IDS), draw(NAMES), draw(ARGUMENTS))
+    elif kind == "result":
+        entry = Entry.result(draw(IDS), draw(TEXTS), is_error=draw(st.booleans()))
+    else:
+        entry = Entry.say(draw(ORIGINS), draw(TEXTS))
+    vendor = draw(st.sampled_from([None, None, FORGED, {"openai": 5, "anthropic": []}]))
+    return entry.model_copy(update={"vendor": vendor})
+
+
+@given(st.lists(entries_of_any_kind(), max_size=16))
+def test_any_entries_at_all_become_a_thread_that_every_server_accepts(entries):
+    kept = json.dumps([entry.vendor for entry in entries])
+    mended, repairs = repaired(entries)
+
+    assert repaired(mended) == (mended, {})
+    assert bool(repairs) == (list(mended) != entries)
+    messages = to_messages([QUESTION, *mended], None)
+    assert problem(Wire("mistral", "empty").written(messages)) is None
+    assert problem(messages) is None
+    assert block_problem(to_alternating([QUESTION, *mended])) is None
+    assert json.dumps([entry.vendor for entry in entries]) == kept
+
+
+def test_a_name_that_no_server_takes_back_is_sent_without_what_is_wrong_with_it():
+    messages = to_messages([QUESTION, call("a", "functions.look up"), result("a")], None)
+
+    assert messages[1]["tool_calls"][0]["function"]["name"] == "functions_look_up"
+
+
+def test_an_id_that_a_later_turn_uses_again_is_another_one_where_ids_are_of_the_whole_thread():
+    thread = [QUESTION, *[call("a"), result("a", "1"), call("a"), result("a", "2")]]
+
+    messages = to_alternating(thread)
+
+    ids = [message["content"][0].get("id") for message in messages[1::2]]
+    answered = [message["content"][0].get("tool_use_id") for message in messages[2::2]]
+    assert ids == answered
+    assert ids[0] == "a" != ids[1]
+    assert [message["content"][0]["content"] for message in messages[2::2]] == ["1", "2"]
 
 
 @given(damaged())
