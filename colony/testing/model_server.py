@@ -7,28 +7,21 @@ refused request uses up nothing of the script.
 
 import asyncio
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
-import uvicorn
 from pydantic import JsonValue
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from colony.testing.served import Served
 from colony.testing.streamed import DONE, event_of, events_of, paced
 from colony.testing.threads import problem
 
 Answer = Mapping[str, JsonValue]
 Script = Sequence[Answer] | Callable[["ModelRequest"], Answer]
-
-START_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,7 @@ class ModelRequest:
         return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
 
 
-class ModelServer:
+class ModelServer(Served):
     """A server on a free port, for as long as its `with` block lasts.
 
     The script is a list of answers, played in the order of the requests, or a function from a
@@ -61,42 +54,16 @@ class ModelServer:
     """
 
     def __init__(self, script: Script) -> None:
+        super().__init__(Route("/v1/chat/completions", self._complete, methods=["POST"]))
         self._script = script
         self._played = 0
         self.requests: list[ModelRequest] = []
         self.refused: list[ModelRequest] = []
-        self._socket = socket.socket()
-        routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
-        config = uvicorn.Config(
-            Starlette(routes=routes), log_config=None, lifespan="off", ws="none", access_log=False
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
 
     @property
     def base_url(self) -> str:
         """What a client is told, `/v1` included."""
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
-
-    def __enter__(self) -> Self:
-        self._socket.bind(("127.0.0.1", 0))
-        self._thread.start()
-        deadline = time.monotonic() + START_PATIENCE_S
-        while not self._server.started and time.monotonic() < deadline:
-            self._thread.join(0.01)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # A client that waits for a delayed answer is not waited for.
-        self._server.force_exit = True
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
+        return f"{self.origin}/v1"
 
     async def _complete(self, incoming: Request) -> Response:
         try:

@@ -19,13 +19,14 @@ from pydantic import JsonValue
 from workers.llm.bounded_client import (
     BoundedClient,
     Patience,
-    ResponseTooLarge,
+    drain,
+    is_whole,
     pieces,
     read_whole,
 )
+from workers.llm.broken_calls import disconnected, refused, too_slow, unreadable
 from workers.llm.chunks import Assembly
 from workers.llm.events import EventReader
-from workers.llm.failures import from_error_body
 from workers.llm.json_text import parse
 from workers.llm.message_blocks import to_body
 from workers.llm.message_events import Translation
@@ -96,12 +97,14 @@ class AnthropicMessages:
         begun_by = asyncio.get_running_loop().time() + patience.first_byte_s
         async with asyncio.timeout_at(begun_by):
             response = await self._open(body)
-        if response.headers.get("content-type", "").startswith("application/json"):
-            answer.take_whole((await read_whole(response)).text)
+        if is_whole(response):
+            async with asyncio.timeout_at(begun_by):
+                answer.take_whole((await read_whole(response)).text)
             return
         incoming = pieces(response, first_byte_by=begun_by, idle_s=patience.idle_s)
         async with aclosing(incoming):
             await answer.hear(incoming, listener)
+            await drain(incoming)
 
     async def _open(self, body: dict[str, JsonValue]) -> httpx2.Response:
         stream = await self._client.post(
@@ -185,33 +188,10 @@ def _failure(error: Exception, progress: Progress) -> Failure:
     """The failure that an exception of the client stands for."""
     match error:
         case APIStatusError():
-            headers = {name.lower(): value for name, value in error.response.headers.items()}
-            return from_error_body(_error_of(error), status=error.status_code, headers=headers)
+            return refused(error.response)
         case APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
-            return Failure(
-                "timeout",
-                "the server took too long",
-                kind="timeout",
-                disposition="retryable",
-                progress=progress,
-            )
+            return too_slow(progress)
         case APIConnectionError() | httpx2.HTTPError():
-            endless = any(isinstance(e, ResponseTooLarge) for e in (error, error.__cause__))
-            return Failure(
-                "provider_error",
-                f"{error} {error.__cause__ or ''}".strip() or "the connection broke",
-                kind="connection",
-                disposition="unknown" if endless else "retryable",
-                progress=progress,
-            )
+            return disconnected(error, progress)
         case _:
-            detail = f"the response cannot be read: {error}"
-            return Failure("provider_error", detail, progress=progress)
-
-
-def _error_of(error: APIStatusError) -> JsonValue:
-    text = error.response.text
-    body = parse(text)
-    if isinstance(body, dict) and body:
-        return body.get("error") or body
-    return text.strip() or str(error)
+            return unreadable(error, progress)

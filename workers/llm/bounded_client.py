@@ -1,7 +1,8 @@
 """A bounded client: HTTP for which a response above the limit is a connection that breaks."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,15 @@ import httpx2
 from openai import DefaultAsyncHttpxClient
 
 MAX_RESPONSE_BYTES = 16 << 20
+# How long the end of a stream is waited for when all that it says is known.
+DRAIN_S = 0.05
 
 # Headers that tell how a body came, not what it is.
-_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+_OF_THE_WIRE = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
+
+
+# What a response says it is that is none of events, whatever was asked for.
+_WHOLE = ("application/json", "text/html")
 
 
 class ResponseTooLarge(httpx2.ReadError):
@@ -42,6 +49,11 @@ class BoundedClient(DefaultAsyncHttpxClient):
         return response if stream and response.is_success else await read_whole(response)
 
 
+def is_whole(response: httpx2.Response) -> bool:
+    """Whether a response that was asked for as a stream came in one piece."""
+    return response.headers.get("content-type", "").lower().startswith(_WHOLE)
+
+
 async def read_whole(response: httpx2.Response) -> httpx2.Response:
     """The same response with its content; raises ResponseTooLarge where that has no end."""
     content = bytearray()
@@ -52,7 +64,8 @@ async def read_whole(response: httpx2.Response) -> httpx2.Response:
                 raise ResponseTooLarge(response.request)
     finally:
         await response.aclose()
-    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
+    # As bytes: what a server writes into a header is not always a text.
+    headers = [pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_WIRE]
     return httpx2.Response(
         response.status_code, headers=headers, content=bytes(content), request=response.request
     )
@@ -79,3 +92,14 @@ async def pieces(
             due = asyncio.get_running_loop().time() + idle_s
     finally:
         await response.aclose()
+
+
+async def drain(incoming: AsyncIterator[bytes]) -> None:
+    """Read the end of a stream that says no more, if it comes at once.
+
+    Its connection serves the next call then; one that is left before its end does not.
+    """
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in incoming:
+                pass

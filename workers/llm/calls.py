@@ -4,6 +4,7 @@ A call is kept even where it cannot be run, because each call is answered.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,15 +47,16 @@ def read_calls(
     An exact repeat is dropped. `seed` makes the ids of those that have none.
     """
     calls: dict[str, Call] = {}
+    came_as: dict[str, list[Call]] = defaultdict(list)
     ids = [one.get("id") for one in written if isinstance(one, dict)]
     taken = {one for one in ids if isinstance(one, str)}
     for position, one in enumerate(written):
         call = _call(one if isinstance(one, dict) else {}, warnings)
-        earlier = calls.get(call.id)
-        if earlier is not None and _same(earlier, call):
+        if call.id and any(_same(one, call) for one in came_as[call.id]):
             warnings.add("call_duplicate_dropped")
             continue
-        if not call.id or earlier is not None:
+        came_as[call.id].append(call)
+        if not call.id or call.id in calls:
             warnings.add("id_duplicate" if call.id else "id_synthesized")
             call = call.model_copy(update={"id": _unused(seed, position, taken)})
         calls[call.id] = call

@@ -12,7 +12,7 @@ from typing import ClassVar
 from colony.cell import TIMEOUT_MARGIN_MS, Budget, Cell, Host
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import ModelUnreachable
-from colony.redaction import REDACTED
+from colony.redaction import REDACTED, without_login
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec
 from workers.llm import emissions
@@ -95,7 +95,7 @@ class Llm(Cell):
     async def probe(self) -> str:
         """Ask for one token, outside of every budget."""
         assert self._provider is not None, "a cell is started before it is tried"
-        place = self.params.base_url or self.params.provider
+        place = without_login(self.params.base_url) or self.params.provider
         begun = time.perf_counter()
         reply = await self._provider.complete(one_token(self.params), Nobody())
         if isinstance(reply, Failure):

@@ -19,14 +19,14 @@ from pydantic import JsonValue
 from workers.llm.bounded_client import (
     BoundedClient,
     Patience,
-    ResponseTooLarge,
+    drain,
+    is_whole,
     pieces,
     read_whole,
 )
+from workers.llm.broken_calls import disconnected, refused, too_slow, unreadable
 from workers.llm.chunks import Heard
-from workers.llm.failures import from_error_body
 from workers.llm.incoming import Incoming
-from workers.llm.json_text import parse
 from workers.llm.listening import Nobody
 from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request
 from workers.llm.reading import Asked, read_assembly, read_text
@@ -35,8 +35,6 @@ from workers.llm.wire import Wire
 
 PATH = "/chat/completions"
 
-# What a response says it is that is none of events, whatever was asked for.
-_WHOLE = ("application/json", "text/html")
 COUNTED: dict[str, JsonValue] = {"include_usage": True}
 
 
@@ -110,7 +108,7 @@ class ChatCompletions:
         try:
             async with asyncio.timeout_at(begun_by):
                 response = await self._open(body)
-            if response.headers.get("content-type", "").lower().startswith(_WHOLE):
+            if is_whole(response):
                 async with asyncio.timeout_at(begun_by):
                     whole = await read_whole(response)
                 return read_text(whole.text, asked)
@@ -120,6 +118,7 @@ class ChatCompletions:
                     for heard in incoming.feed(piece):
                         await _tell(hearing, heard)
                     if incoming.over:
+                        await drain(incoming_pieces)
                         break
             for heard in incoming.end():
                 await _tell(hearing, heard)
@@ -205,36 +204,10 @@ def _failure(error: Exception, progress: Progress) -> Failure:
     """The failure that an exception of the client stands for."""
     match error:
         case APIStatusError():
-            headers = {name.lower(): value for name, value in error.response.headers.items()}
-            return from_error_body(_error_of(error), status=error.status_code, headers=headers)
+            return refused(error.response)
         case APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
-            return Failure(
-                "timeout",
-                "the server took too long",
-                kind="timeout",
-                disposition="retryable",
-                progress=progress,
-            )
+            return too_slow(progress)
         case APIConnectionError() | httpx2.HTTPError():
-            detail = f"{error} {error.__cause__ or ''}".strip()
-            endless = isinstance(error, ResponseTooLarge) or isinstance(
-                error.__cause__, ResponseTooLarge
-            )
-            return Failure(
-                "provider_error",
-                detail or "the connection broke",
-                kind="connection",
-                disposition="unknown" if endless else "retryable",
-                progress=progress,
-            )
+            return disconnected(error, progress)
         case _:
-            detail = f"the response cannot be read: {error}"
-            return Failure("provider_error", detail, progress=progress)
-
-
-def _error_of(error: APIStatusError) -> JsonValue:
-    text = error.response.text
-    body = parse(text)
-    if isinstance(body, dict) and body:
-        return body.get("error") or body
-    return text.strip() or str(error)
+            return unreadable(error, progress)

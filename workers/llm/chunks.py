@@ -136,9 +136,7 @@ def error_in(body: Fields) -> JsonValue:
         return body["error"]
     if body.get("object") == "error" or body.get("type") == "error":
         return body
-    if "choices" not in body and isinstance(body.get("detail"), str):
-        return body["detail"]
-    return None
+    return body.get("detail") if "choices" not in body else None
 
 
 def text_of(content: JsonValue) -> str | None:

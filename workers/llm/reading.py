@@ -33,6 +33,9 @@ _OF_A_MESSAGE = frozenset(
     "role content refusal tool_calls function_call annotations audio name".split()
 )
 
+# What the first line of an event stream may begin with.
+_OF_EVENTS = ("data:", "event:", "id:", "retry:", "error:", ":")
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -51,7 +54,7 @@ class Asked:
 
 def read_text(text: str, asked: Asked) -> Reply:
     """The answer in the text of a response, be it one body or the events of a stream."""
-    if text.lstrip("\ufeff \r\n").startswith(("data:", "event:", ":", "error:")):
+    if text.lstrip("\ufeff \r\n").startswith(_OF_EVENTS):
         return read_events(text, asked)
     body = parse(text)
     if isinstance(body, dict):

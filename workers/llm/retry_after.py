@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import JsonValue
 
-_SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
+_SECONDS = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*s?\s*")
 
 
 def asked_for(headers: Mapping[str, str], error: Mapping[str, JsonValue]) -> float | None:
@@ -55,7 +55,7 @@ def _seconds_or_date(written: JsonValue) -> float | None:
 
 def _number(written: JsonValue) -> float | None:
     if isinstance(written, (int, float)) and not isinstance(written, bool):
-        return float(written) if 0 <= written < 1e9 else None
+        return float(written) if 0 <= written < 1e15 else None
     match = _SECONDS.fullmatch(written) if isinstance(written, str) else None
     return None if match is None else float(match[1])
 

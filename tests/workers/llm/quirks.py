@@ -166,6 +166,17 @@ QUIRKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ),
         answered(WEATHER, warnings=("call_duplicate_dropped",)),
     ),
+    "repeat of the second of two calls with one id": (
+        message(
+            reason="tool_calls",
+            calls=[call(), call("get_weather", OSLO), call("get_weather", OSLO)],
+        ),
+        answered(
+            TIME,
+            {**WEATHER, "id": "$synth"},
+            warnings=("call_duplicate_dropped", "id_duplicate"),
+        ),
+    ),
     # Arguments
     "object for arguments": (
         message(reason="tool_calls", calls=[call("get_weather", {"city": "Oslo"})]),
@@ -275,6 +286,10 @@ QUIRKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "error of a key": (
         raw({"error": {"message": "no", "code": "invalid_api_key"}}),
         failed("auth", "permanent"),
+    ),
+    "detail that is a list": (
+        raw({"detail": [{"loc": ["body"], "msg": "bad"}]}),
+        failed("provider_error", "unknown"),
     ),
     "error that is a text": (raw({"error": "something"}), failed("provider_error", "unknown")),
     "error that is the body": (

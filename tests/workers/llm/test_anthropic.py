@@ -458,6 +458,15 @@ async def test_a_response_that_is_no_message_is_an_error(body, stream):
 
 
 @streamed
+async def test_a_page_is_no_answer_and_is_not_asked_for_again(stream):
+    page = {"body": "<html>", "headers": {"content-type": "Text/HTML; charset=utf-8"}}
+
+    reply, _ = await ask([page], patience=PATIENT if stream else None)
+
+    assert (reply.kind, reply.disposition) == ("not_json", "unknown")
+
+
+@streamed
 async def test_an_error_in_a_200_body_is_an_error(stream):
     answer = {"body": error_body("overloaded_error", "Overloaded")}
 

@@ -16,7 +16,7 @@ from tests.workers.llm.quirks import QUIRKS, RECOVERED, TOOLS, delta
 from workers.llm import Llm
 from workers.llm.calls import made_up_id
 from workers.llm.provider import Answer, Failure, Reply
-from workers.llm.reading import Asked, read_chunks, read_events, read_message
+from workers.llm.reading import Asked, read_chunks, read_events, read_message, read_text
 
 SAMPLES = Path(__file__).parents[2] / "cases" / "model-responses"
 
@@ -295,3 +295,15 @@ def test_many_calls_without_ids_are_read_in_a_breath() -> None:
     for reply in (whole, streamed):
         assert isinstance(reply, Answer)
         assert len({call.id for call in reply.calls}) == 20_000
+
+
+@pytest.mark.parametrize(
+    "first", ["data: {}", "event: x", "id: 1", "retry: 10", ": ping", "\ufeff"]
+)
+def test_events_are_known_by_their_first_line_though_none_were_asked_for(first: str) -> None:
+    text = f"{first}\n\ndata: {json.dumps(delta('hi', 'stop'))}\n\ndata: [DONE]\n\n"
+
+    reply = read_text(text, Asked(model="m", seed="s"))
+
+    assert isinstance(reply, Answer)
+    assert reply.text == "hi"
