@@ -10,8 +10,8 @@ from colony.testing.host import RecordingHost
 from colony.topology.model import ToolDeclaration
 from workers.language import sentences
 from workers.llm import Llm
-from workers.llm.extractive import WHAT_IT_IS, plan_queries
-from workers.llm.quotes import best_quotes
+from workers.llm.offline.extractive import WHAT_IT_IS, plan_queries
+from workers.llm.offline.quotes import best_quotes
 
 PAGES = {
     "file:///tea.md": "# Tea\n\nGreen tea is steeped at 80 degrees. Its leaves are not oxidised.\n"

@@ -13,7 +13,7 @@ from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelServer
 from colony.topology.model import ToolDeclaration
 from workers.llm import Llm
-from workers.llm.bounded_client import MAX_RESPONSE_BYTES
+from workers.llm.servers.bounded_client import MAX_RESPONSE_BYTES
 
 QUESTION = Entry.say("user", "What is it?")
 

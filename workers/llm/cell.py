@@ -16,17 +16,17 @@ from colony.redaction import REDACTED, without_login
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec
 from workers.llm import emissions
-from workers.llm.admission import Unlimited
-from workers.llm.attempts import Asked, Attempts, Policy
+from workers.llm.asking.admission import Unlimited
+from workers.llm.asking.attempts import Asked, Attempts, Policy
+from workers.llm.asking.holding import HeldBack
+from workers.llm.asking.listening import Followers, Nobody
+from workers.llm.choice import budget_of, provider_of
 from workers.llm.emissions import Told
-from workers.llm.extras import NO_ANTHROPIC, missing_extra
-from workers.llm.holding import HeldBack
-from workers.llm.listening import Followers, Nobody
-from workers.llm.pairing import repaired
 from workers.llm.params import Params as LlmParams
 from workers.llm.provider import Failure, Provider, Request
-from workers.llm.providers import budget_of, provider_of
 from workers.llm.questions import one_token, question_in
+from workers.llm.servers.extras import NO_ANTHROPIC, missing_extra
+from workers.llm.threads.pairing import repaired
 
 # What the journal of an envelope says: that a text of an answer showed, and the answer.
 VISIBLE = "visible"

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 from colony.body import Body, Frozen
 from colony.envelope import Emission
 from workers.llm.provider import Answer, Failure
-from workers.llm.thread import to_entries
+from workers.llm.threads.thread import to_entries
 
 
 class Told(Frozen):

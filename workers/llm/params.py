@@ -6,9 +6,9 @@ from pydantic import Field, SecretStr, model_validator
 
 from colony.cell import Limits
 from workers.llm import system_state
+from workers.llm.offline.scripted import ScriptedAnswer
 from workers.llm.provider import Generation
-from workers.llm.scripted import ScriptedAnswer
-from workers.llm.wire import ContentNull, IdProfile
+from workers.llm.servers.wire import ContentNull, IdProfile
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Limit = Annotated[int, Field(ge=0)]

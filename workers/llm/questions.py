@@ -9,9 +9,9 @@ from colony.envelope import Envelope
 from colony.errors import BodyError
 from colony.topology.model import ToolDeclaration
 from workers.llm import overrides, system_state
-from workers.llm.pairing import repaired
 from workers.llm.params import Params
 from workers.llm.provider import Failure, Request, Tool
+from workers.llm.threads.pairing import repaired
 
 
 async def question_in(envelope: Envelope, params: Params, host: Host) -> Request | Failure | None:

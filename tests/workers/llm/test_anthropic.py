@@ -10,11 +10,11 @@ import pytest
 from colony.body import Entry
 from colony.testing.messages_server import MessagesServer, error_body
 from colony.testing.threads import block_problem
-from workers.llm.anthropic_messages import AnthropicMessages
-from workers.llm.bounded_client import MAX_RESPONSE_BYTES, Patience
-from workers.llm.message_blocks import CUT_AWAY, MAX_TOKENS, to_alternating
 from workers.llm.provider import Answer, Failure, Generation, Request, Tool
-from workers.llm.thread import to_entries, to_messages
+from workers.llm.servers.anthropic_messages import AnthropicMessages
+from workers.llm.servers.bounded_client import MAX_RESPONSE_BYTES, Patience
+from workers.llm.servers.message_blocks import CUT_AWAY, MAX_TOKENS, to_alternating
+from workers.llm.threads.thread import to_entries, to_messages
 
 QUESTION = Entry.say("user", "why?")
 THOUGHT = {"type": "thinking", "thinking": "need the clock", "signature": "sig=="}

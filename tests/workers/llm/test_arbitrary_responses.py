@@ -6,8 +6,8 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers.llm.answers.reading import Asked, read_chunks, read_message, read_text
 from workers.llm.provider import AnswerWarning, Failure
-from workers.llm.reading import Asked, read_chunks, read_message, read_text
 
 ASKED = Asked("m", "seed", frozenset({"look"}), 20, text_calls=True)
 

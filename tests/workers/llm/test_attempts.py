@@ -10,9 +10,9 @@ import pytest
 from colony.body import Entry
 from colony.cell import Admission
 from colony.testing.host import RecordingBudget, Settled
-from workers.llm.admission import Clock, estimated, settlement
-from workers.llm.attempts import Again, Attempts, Policy, Tried, following
-from workers.llm.holding import HeldBack
+from workers.llm.asking.admission import Clock, estimated, settlement
+from workers.llm.asking.attempts import Again, Attempts, Policy, Tried, following
+from workers.llm.asking.holding import HeldBack
 from workers.llm.provider import Answer, Call, Failure, Generation, Listener, Reply, Request, Tool
 
 POLICY = Policy(attempts=3, attempt_s=500.0, total_s=1000.0, broken_s=100.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.llm.events import Event, EventReader
+from workers.llm.answers.events import Event, EventReader
 
 TEXT = (
     '\ufeff: hello\r\ndata: grün\r\n\r\nevent: error\rdata:x\r\r{"a": 1}\n\ndata: a\ndata: 🙂\n\n'

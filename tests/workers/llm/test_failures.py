@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workers.llm.failures import from_error_body
-from workers.llm.retry_after import asked_for
+from workers.llm.answers.failures import from_error_body
+from workers.llm.answers.retry_after import asked_for
 
 
 @pytest.mark.parametrize(

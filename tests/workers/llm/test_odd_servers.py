@@ -12,11 +12,11 @@ import pytest
 from colony.body import Entry
 from colony.testing.messages_server import events
 from colony.testing.streamed import events_of
-from workers.llm.anthropic_messages import AnthropicMessages
-from workers.llm.bounded_client import Patience
-from workers.llm.chat_completions import ChatCompletions
-from workers.llm.listening import Nobody
+from workers.llm.asking.listening import Nobody
 from workers.llm.provider import Answer, Failure, Generation, Reply, Request
+from workers.llm.servers.anthropic_messages import AnthropicMessages
+from workers.llm.servers.bounded_client import Patience
+from workers.llm.servers.chat_completions import ChatCompletions
 
 REQUEST = Request(
     entries=(Entry.say("user", "What is it?"),),

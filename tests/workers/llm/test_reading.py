@@ -14,9 +14,9 @@ from colony.testing.model_server import ModelServer
 from colony.topology.model import ToolDeclaration
 from tests.workers.llm.quirks import QUIRKS, RECOVERED, TOOLS, delta
 from workers.llm import Llm
-from workers.llm.calls import made_up_id
+from workers.llm.answers.calls import made_up_id
+from workers.llm.answers.reading import Asked, read_chunks, read_events, read_message, read_text
 from workers.llm.provider import Answer, Failure, Reply
-from workers.llm.reading import Asked, read_chunks, read_events, read_message, read_text
 
 SAMPLES = Path(__file__).parents[2] / "cases" / "model-responses"
 

@@ -20,8 +20,8 @@ from colony.testing.model_server import ModelRequest, ModelServer
 from colony.topology.model import CellSettings, CellSpec
 from colony.traces import Traces
 from workers.llm import Llm
+from workers.llm.choice import budget_name
 from workers.llm.params import Params
-from workers.llm.providers import budget_name
 
 KEYS = Keys("test")
 PATIENCE_S = 30.0

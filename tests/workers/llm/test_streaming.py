@@ -11,7 +11,7 @@ from colony.envelope import Emission, Envelope
 from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelRequest, ModelServer
 from workers.llm import Llm
-from workers.llm.bounded_client import MAX_RESPONSE_BYTES
+from workers.llm.servers.bounded_client import MAX_RESPONSE_BYTES
 
 CALL = {"id": "c-1", "name": "look", "arguments": {"at": "x"}}
 

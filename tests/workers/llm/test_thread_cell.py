@@ -13,7 +13,8 @@ from colony.testing.host import RecordingHost
 from colony.testing.messages_server import MessagesServer
 from colony.testing.model_server import ModelServer
 from colony.topology.findings import Finding, hosted_here
-from workers.llm import Llm, extras
+from workers.llm import Llm
+from workers.llm.servers import extras
 
 QUESTION = Entry.say("user", "why?")
 CALL = Entry(

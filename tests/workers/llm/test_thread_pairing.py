@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from colony.body import Entry
 from colony.testing.threads import block_problem, problem
-from workers.llm.message_blocks import to_alternating
-from workers.llm.pairing import MISSING, repaired
-from workers.llm.thread import to_messages
-from workers.llm.wire import Wire
+from workers.llm.servers.message_blocks import to_alternating
+from workers.llm.servers.wire import Wire
+from workers.llm.threads.pairing import MISSING, repaired
+from workers.llm.threads.thread import to_messages
 
 QUESTION = Entry.say("user", "why?")
 

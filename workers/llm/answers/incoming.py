@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from workers.llm.chunks import Assembly, Heard
-from workers.llm.events import DONE, Event, EventReader
+from workers.llm.answers.chunks import Assembly, Heard
+from workers.llm.answers.events import DONE, Event, EventReader
 
 
 @dataclass(slots=True)

@@ -16,7 +16,12 @@ from openai import (
 )
 from pydantic import JsonValue
 
-from workers.llm.bounded_client import (
+from workers.llm.answers.chunks import Heard
+from workers.llm.answers.incoming import Incoming
+from workers.llm.answers.reading import Asked, read_assembly, read_text
+from workers.llm.asking.listening import Nobody
+from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request
+from workers.llm.servers.bounded_client import (
     BoundedClient,
     Patience,
     drain,
@@ -24,14 +29,9 @@ from workers.llm.bounded_client import (
     pieces,
     read_whole,
 )
-from workers.llm.broken_calls import disconnected, refused, too_slow, unreadable
-from workers.llm.chunks import Heard
-from workers.llm.incoming import Incoming
-from workers.llm.listening import Nobody
-from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request
-from workers.llm.reading import Asked, read_assembly, read_text
-from workers.llm.thread import Message, to_messages
-from workers.llm.wire import Wire
+from workers.llm.servers.broken_calls import disconnected, refused, too_slow, unreadable
+from workers.llm.servers.wire import Wire
+from workers.llm.threads.thread import Message, to_messages
 
 PATH = "/chat/completions"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from colony.body import Entry
-from workers.llm.thread import rounds
+from workers.llm.threads.thread import rounds
 
 SEARCH = "web_search"
 FETCH = "web_fetch"

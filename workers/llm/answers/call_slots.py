@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from workers.llm.json_text import parse
+from workers.llm.answers.json_text import parse
 from workers.llm.provider import AnswerWarning
 
 Fields = dict[str, JsonValue]

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from workers.llm.calls import own_fields, read_calls, written_calls
-from workers.llm.chunks import Assembly, error_in, text_of
-from workers.llm.failures import from_error_body
-from workers.llm.incoming import Incoming
-from workers.llm.json_text import is_begun, is_json, parse
-from workers.llm.labels import settle
+from workers.llm.answers.calls import own_fields, read_calls, written_calls
+from workers.llm.answers.chunks import Assembly, error_in, text_of
+from workers.llm.answers.failures import from_error_body
+from workers.llm.answers.incoming import Incoming
+from workers.llm.answers.json_text import is_begun, is_json, parse
+from workers.llm.answers.labels import settle
+from workers.llm.answers.text_calls import calls_in
 from workers.llm.provider import (
     Answer,
     AnswerWarning,
@@ -26,7 +27,6 @@ from workers.llm.provider import (
     Progress,
     Reply,
 )
-from workers.llm.text_calls import calls_in
 
 # What of a message is the protocol's; everything else is the provider's own and goes back with it.
 _OF_A_MESSAGE = frozenset(

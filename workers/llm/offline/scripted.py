@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydantic import Field, JsonValue
 
 from colony.body import Entry, Frozen
-from workers.llm.calls import made_up_id
+from workers.llm.answers.calls import made_up_id
 from workers.llm.provider import (
     Answer,
     Call,
@@ -25,7 +25,7 @@ from workers.llm.provider import (
     Reply,
     Request,
 )
-from workers.llm.thread import rounds
+from workers.llm.threads.thread import rounds
 
 RESULTS = "{results}"
 

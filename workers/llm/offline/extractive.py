@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from workers.language import words
-from workers.llm.calls import made_up_id
-from workers.llm.findings import FETCH, SEARCH, Findings, gather
+from workers.llm.answers.calls import made_up_id
+from workers.llm.offline.findings import FETCH, SEARCH, Findings, gather
+from workers.llm.offline.quotes import best_quotes
 from workers.llm.provider import Answer, Call, Listener, Reply, Request
-from workers.llm.quotes import best_quotes
 
 QUERIES = 4
 QUERY_WORDS = 12

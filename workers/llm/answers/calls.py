@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from colony.envelope import digest
-from workers.llm.json_text import parse
+from workers.llm.answers.json_text import parse
 from workers.llm.provider import AnswerWarning, Call, CallProblem
 
 # What of a call we read ourselves; everything else is the provider's own and goes back with it.

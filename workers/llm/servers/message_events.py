@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from workers.llm.chunks import Heard
-from workers.llm.message_blocks import BLOCKS
+from workers.llm.answers.chunks import Heard
+from workers.llm.servers.message_blocks import BLOCKS
 
 Fields = dict[str, JsonValue]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from workers.llm.call_slots import CallSlots
-from workers.llm.events import Event
+from workers.llm.answers.call_slots import CallSlots
+from workers.llm.answers.events import Event
 from workers.llm.provider import AnswerWarning
 
 Fields = dict[str, JsonValue]

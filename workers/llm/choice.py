@@ -1,15 +1,15 @@
-"""Providers by name: who answers for a cell with these params, and under which budget."""
+"""Choice: who answers for a cell with these params, and under which budget."""
 
 from colony.cell import Budget, Host
 from colony.envelope import digest
 from colony.errors import TopologyError
-from workers.llm.admission import Unlimited
-from workers.llm.extras import NO_ANTHROPIC, missing_extra
-from workers.llm.listening import Unheard
+from workers.llm.asking.admission import Unlimited
+from workers.llm.asking.listening import Unheard
+from workers.llm.offline.scripted import Scripted
 from workers.llm.params import Params
 from workers.llm.provider import Provider
-from workers.llm.scripted import Scripted
-from workers.llm.wire import Wire
+from workers.llm.servers.extras import NO_ANTHROPIC, missing_extra
+from workers.llm.servers.wire import Wire
 
 
 def provider_of(params: Params) -> Provider:
@@ -25,8 +25,8 @@ def _named(params: Params) -> Provider:
     # Imported when they are needed: each takes longer to load than all the rest of a worker.
     match params.provider:
         case "openai":
-            from workers.llm.bounded_client import Patience
-            from workers.llm.chat_completions import ChatCompletions
+            from workers.llm.servers.bounded_client import Patience
+            from workers.llm.servers.chat_completions import ChatCompletions
 
             patience = Patience(params.first_byte_timeout_ms / 1000, params.idle_timeout_ms / 1000)
             return ChatCompletions(
@@ -41,8 +41,8 @@ def _named(params: Params) -> Provider:
         case "anthropic":
             if missing_extra(params.provider):
                 raise TopologyError(detail=NO_ANTHROPIC)
-            from workers.llm.anthropic_messages import AnthropicMessages
-            from workers.llm.bounded_client import Patience
+            from workers.llm.servers.anthropic_messages import AnthropicMessages
+            from workers.llm.servers.bounded_client import Patience
 
             patience = Patience(params.first_byte_timeout_ms / 1000, params.idle_timeout_ms / 1000)
             return AnthropicMessages(
@@ -53,7 +53,7 @@ def _named(params: Params) -> Provider:
                 patience=patience if params.stream else None,
             )
         case "extractive":
-            from workers.llm.extractive import Extractive
+            from workers.llm.offline.extractive import Extractive
 
             return Extractive(model=params.model or params.provider)
         case "scripted":

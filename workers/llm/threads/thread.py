@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from colony.body import Entry
-from workers.llm.functions import read_function, sendable_name, write_function
 from workers.llm.provider import Answer, Call, ErrorCode, Failure
+from workers.llm.threads.functions import read_function, sendable_name, write_function
 
 Message = dict[str, JsonValue]
 

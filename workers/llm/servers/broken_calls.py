@@ -3,10 +3,10 @@
 import httpx2
 from pydantic import JsonValue
 
-from workers.llm.bounded_client import ResponseTooLarge
-from workers.llm.failures import from_error_body
-from workers.llm.json_text import parse
+from workers.llm.answers.failures import from_error_body
+from workers.llm.answers.json_text import parse
 from workers.llm.provider import Failure, Progress
+from workers.llm.servers.bounded_client import ResponseTooLarge
 
 # What a server that is asked again does again.
 _LASTING = (ResponseTooLarge, httpx2.TooManyRedirects)

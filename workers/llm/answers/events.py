@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from workers.llm.json_text import parse
+from workers.llm.answers.json_text import parse
 
 DONE = "[DONE]"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from workers.llm.answers.retry_after import asked_for
 from workers.llm.provider import Disposition, ErrorCode, Failure, Progress
-from workers.llm.retry_after import asked_for
 
 _STATUS: dict[int, ErrorCode] = {
     401: "auth",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from colony.cell import Budget
-from workers.llm.admission import (
+from workers.llm.asking.admission import (
     OUT_OF_TIME,
     Clock,
     Patience,
@@ -19,7 +19,7 @@ from workers.llm.admission import (
     estimated,
     settlement,
 )
-from workers.llm.holding import HeldBack
+from workers.llm.asking.holding import HeldBack
 from workers.llm.provider import Answer, Failure, Provider, Reply, Request
 
 BACKOFF_S: Final = 0.5

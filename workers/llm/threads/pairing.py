@@ -11,7 +11,7 @@ from typing import Literal
 
 from colony.body import Entry
 from colony.envelope import digest
-from workers.llm.functions import read_function
+from workers.llm.threads.functions import read_function
 
 Repair = Literal[
     "missing_result",

@@ -16,7 +16,12 @@ from anthropic import (
 )
 from pydantic import JsonValue
 
-from workers.llm.bounded_client import (
+from workers.llm.answers.chunks import Assembly
+from workers.llm.answers.events import EventReader
+from workers.llm.answers.json_text import parse
+from workers.llm.answers.reading import Asked, read_assembly
+from workers.llm.provider import Failure, Listener, Progress, Reply, Request
+from workers.llm.servers.bounded_client import (
     BoundedClient,
     Patience,
     drain,
@@ -24,14 +29,9 @@ from workers.llm.bounded_client import (
     pieces,
     read_whole,
 )
-from workers.llm.broken_calls import disconnected, refused, too_slow, unreadable
-from workers.llm.chunks import Assembly
-from workers.llm.events import EventReader
-from workers.llm.json_text import parse
-from workers.llm.message_blocks import to_body
-from workers.llm.message_events import Translation
-from workers.llm.provider import Failure, Listener, Progress, Reply, Request
-from workers.llm.reading import Asked, read_assembly
+from workers.llm.servers.broken_calls import disconnected, refused, too_slow, unreadable
+from workers.llm.servers.message_blocks import to_body
+from workers.llm.servers.message_events import Translation
 
 PATH = "/v1/messages"
 

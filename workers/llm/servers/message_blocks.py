@@ -17,9 +17,9 @@ from pydantic import JsonValue
 
 from colony.body import Entry
 from colony.envelope import digest
-from workers.llm.functions import read_function, sendable_name
 from workers.llm.provider import Failure, Request, Tool
-from workers.llm.thread import CALL, TURN, no_function, not_sendable, unaskable, vendor_of
+from workers.llm.threads.functions import read_function, sendable_name
+from workers.llm.threads.thread import CALL, TURN, no_function, not_sendable, unaskable, vendor_of
 
 ANTHROPIC = "anthropic"
 # Under this name what the provider wants back is kept: blocks that are neither prose nor a call.

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from pydantic import JsonValue
 
-from workers.llm.json_text import parse
+from workers.llm.answers.json_text import parse
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 

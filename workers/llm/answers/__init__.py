@@ -1,0 +1,1 @@
+"""Answers: what a response says, streamed or not, by one set of rules."""

@@ -1,0 +1,1 @@
+"""Offline: models that need no server and no key."""

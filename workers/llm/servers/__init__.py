@@ -1,0 +1,1 @@
+"""Servers: the protocols by which models are asked over HTTP."""

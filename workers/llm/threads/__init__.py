@@ -1,0 +1,1 @@
+"""Threads: entries as a provider takes them, each call with its one result."""
