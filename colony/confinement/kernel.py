@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 _NEW_MOUNTS = 0x00020000
+_NEW_SHARED = 0x08000000  # memory, semaphores and queues of System V
 _NEW_USERS = 0x10000000
 _NEW_PIDS = 0x20000000
 
@@ -28,15 +29,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_namespaces() -> None:
-    """The next child is process 1 of a namespace of its own: when it ends, all in it are killed.
+    """The next child is process 1 of a namespace of its own: when it ends, all in it are killed,
+    and the memory that they shared goes with them.
 
     Raises OSError where the kernel does not allow it; the process must not go on then.
     """
     user, group = os.geteuid(), os.getegid()
     if user == 0:
-        _unshare(_NEW_PIDS | _NEW_MOUNTS)
+        _unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_SHARED)
         return
-    _unshare(_NEW_USERS | _NEW_PIDS | _NEW_MOUNTS)
+    _unshare(_NEW_USERS | _NEW_PIDS | _NEW_MOUNTS | _NEW_SHARED)
     for name, content in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),

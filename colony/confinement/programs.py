@@ -37,7 +37,8 @@ class Program:
 class Finished:
     """How a program ended; a negative exit code is the signal that ended it.
 
-    One that was `overdue` was ended for that, and has no exit code.
+    One that was `overdue` was ended for that, and has no exit code; where it had not even begun, it
+    has no confinement either.
     """
 
     exit_code: int | None
@@ -67,8 +68,8 @@ async def run(program: Program, *, timeout_s: float, keep_bytes: int) -> Finishe
                     way = await _order(line, program)
                     exit_code = await process.wait()
             except TimeoutError:
-                if not (limit.expired() and way):
-                    raise OSError("the program did not begin in time") from None
+                if not limit.expired():
+                    raise
             finally:
                 await _end(process)
         return Finished(exit_code, await stdout.rest(), await stderr.rest(), way)

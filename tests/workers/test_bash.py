@@ -87,6 +87,13 @@ async def test_a_command_that_takes_too_long_is_an_error_with_what_it_wrote() ->
     assert emission.body.entries[0].is_error
 
 
+async def test_a_command_whose_time_is_up_before_it_begins_takes_too_long() -> None:
+    emission = await run("echo never", external_timeout_ms=1)
+
+    assert (emission.hop["error_code"], emission.hop["exit_code"]) == ("timeout", -1)
+    assert "never" not in text_of(emission)
+
+
 @pytest.mark.parametrize("command", ["", "x" * COMMAND_LIMIT, "echo \0"])
 async def test_a_command_that_cannot_be_run_is_invalid_input(command: str) -> None:
     assert (await run(command)).hop["error_code"] == "invalid_input"

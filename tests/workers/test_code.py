@@ -546,6 +546,22 @@ def poisoned(envelope: Envelope, params: Mapping[str, Any]) -> None:
     raise CellError(detail="cannot be handled", retryable=True)
 
 
+def leaving(envelope: Envelope, params: Mapping[str, Any]) -> None:
+    os._exit(0)
+
+
+def answering_twice(envelope: Envelope, params: Mapping[str, Any]) -> None:
+    if os.fork():
+        os.wait()
+
+
+def printing(envelope: Envelope, params: Mapping[str, Any]) -> Emission:
+    print("by print")
+    os.write(1, b"by write\n")
+    subprocess.run(["echo", "by a program"], check=True)
+    return Emission.say("said")
+
+
 def a_string(envelope: Envelope, params: Mapping[str, Any]) -> str:
     return "not an emission"
 
@@ -603,6 +619,19 @@ async def test_what_a_handler_raises_is_script_failed(
     assert emission.hop["error_code"] == "script_failed"
     assert emission.body.entries[0].id == "c-1"
     assert says in text_of([emission])
+
+
+@pytest.mark.parametrize("name", ["leaving", "answering_twice"])
+async def test_an_isolated_handler_without_exactly_one_answer_is_script_failed(name: str) -> None:
+    (emission,) = await run({"handler": f"{__name__}:{name}"}, isolation="process")
+
+    assert (emission.hop["error_code"], emission.hop["exit_code"]) == ("script_failed", 0)
+
+
+async def test_nothing_that_an_isolated_handler_prints_gets_into_its_answer() -> None:
+    found = await run({"handler": f"{__name__}:printing"}, isolation="process")
+
+    assert found == [Emission.say("said")]
 
 
 async def test_a_cell_error_of_a_handler_is_its_own_decision() -> None:

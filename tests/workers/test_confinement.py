@@ -20,7 +20,8 @@ import pytest
 
 from colony.body import Body, Entry
 from colony.cell import Cell
-from colony.confinement.supervision import SUBREAPER
+from colony.confinement.folders import hold, remove_abandoned
+from colony.confinement.supervision import SUBREAPER, strongest
 from colony.envelope import Emission, Envelope
 from colony.testing.host import RecordingHost
 from tests.workers.processes import eventually, running_in
@@ -321,6 +322,43 @@ async def test_a_command_gains_no_rights_and_none_over_its_worker(way: str | Non
     # What runs as the worker's own user may do so, as SECURITY.md says.
     if os.getuid() == 0 or emission.hop["confinement"] != SUBREAPER:
         assert rest[0] == "refused"
+
+
+@pytest.mark.skipif(strongest() == SUBREAPER, reason="only namespaces hold what is shared")
+async def test_memory_that_a_command_shares_goes_with_it() -> None:
+    create = "import ctypes; print(ctypes.CDLL(None).shmget(0x636f6c79, 4096, 0o3600))"
+    async with bash() as call:
+        first, second = [text_of(await call(python(create))) for _ in range(2)]
+
+    # It could be created a second time because the first is gone.
+    assert int(first) >= 0
+    assert int(second) >= 0
+
+
+# Folders
+
+
+def test_a_folder_is_removed_once_nobody_holds_it_and_it_is_not_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    held, left, new, other = (tmp_path / name for name in ("p-held", "p-left", "p-new", "other"))
+    for folder in (held, left, new, other):
+        folder.mkdir()
+        (folder / "file").touch()
+    for folder in (held, left, other):
+        os.utime(folder, (0, 0))
+    (tmp_path / "p-link").symlink_to(other)
+    holding = hold(held)
+
+    remove_abandoned("p-")
+    first = sorted(path.name for path in tmp_path.iterdir())
+    os.close(holding)
+    remove_abandoned("p-")
+
+    assert first == ["other", "p-held", "p-link", "p-new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "p-link", "p-new"]
+    assert (other / "file").exists()
 
 
 # Workers that die, and workers that are not root

@@ -6,7 +6,7 @@ A command that fails is a result like any other: a model reads why. Nothing it s
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +20,11 @@ from colony.confinement.limits import Limits
 from colony.confinement.programs import Program, run
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolTimeout, Unreadable
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.bash.report import report
 from workers.documents import Folder
+from workers.named_folders import folder
 from workers.tool_call import Answer, Arguments, answer
 
 # Linux takes no longer string as an argument of a program.
@@ -75,6 +77,11 @@ class Bash(Cell):
     def __init__(self, params: Params, *, way: str | None = None) -> None:
         super().__init__(params)
         self._way = way
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """An absolute `directory` that is not there."""
+        return folder(spec, "directory")
 
     async def start(self, host: Host) -> None:
         """Raises ConfigError where `directory` is missing on this host."""

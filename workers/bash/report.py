@@ -1,6 +1,7 @@
 """Reports: what a command wrote and how it ended, as a text for the model and a hop for edges."""
 
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -42,14 +43,15 @@ def report(finished: Finished, max_bytes: int) -> Report:
     }
     if finished.confinement:
         hop["confinement"] = finished.confinement
-    text = _joined(_text(stdout, stdout_bytes), _text(stderr, stderr_bytes), ended_by)
+    shown = _parts(_text(stdout, stdout_bytes), _text(stderr, stderr_bytes), ended_by)
+    text = "\n".join(part.rstrip("\n") for part in shown)
     if (stdout.size, stderr.size) == (stdout_bytes, stderr_bytes):
         return Report(text, hop, None)
     hop["truncated"] = True
     if (stdout.size, stderr.size) != (len(stdout.head), len(stderr.head)):
         return Report(text, hop, None)
-    whole = _joined(_text(stdout, stdout.size), _text(stderr, stderr.size), ended_by)
-    return Report(text, hop, whole)
+    whole = _parts(_text(stdout, stdout.size), _text(stderr, stderr.size), ended_by)
+    return Report(text, hop, _as_written(whole))
 
 
 def _shares(stdout: int, stderr: int, max_bytes: int) -> tuple[int, int]:
@@ -62,13 +64,19 @@ def _shares(stdout: int, stderr: int, max_bytes: int) -> tuple[int, int]:
     return min(stdout, room - of_stderr), of_stderr
 
 
-def _joined(stdout: str, stderr: str, ended_by: str) -> str:
+def _parts(stdout: str, stderr: str, ended_by: str) -> list[str]:
     parts = [stdout]
     if stderr:
         parts += [STDERR_START, stderr, STDERR_END]
     if ended_by:
         parts.append(f"[ended by {ended_by}]")
-    return "\n".join(part.rstrip("\n") for part in parts if part)
+    return [part for part in parts if part]
+
+
+def _as_written(parts: Sequence[str]) -> str:
+    """The parts on lines of their own, with every byte that was counted, the last line end too."""
+    ended = (part if part.endswith("\n") else f"{part}\n" for part in parts[:-1])
+    return "".join([*ended, *parts[-1:]])
 
 
 def _text(stream: Captured, max_bytes: int) -> str:

@@ -1,17 +1,19 @@
 """Isolated handlers: a handler in a forked process of its own, which can be killed.
 
 The fork is a script of two lines in a zygote that has imported this module and the handler's. The
-envelope reaches it as JSON on stdin; its emissions come back as JSON on stdout.
+envelope reaches it as JSON on stdin; its emissions come back as JSON on what was stdout before the
+handler, whose own prints go to stderr.
 """
 
 import asyncio
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Self
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from colony.cell import Host
 from colony.envelope import Emission, Envelope
@@ -52,7 +54,12 @@ class IsolatedHandler:
             return Failure("io_error", f"the handler could not be run: {error}")
         if finished.exit_code != 0:
             return Failure(BROKEN, transcript(finished), {"exit_code": finished.exit_code})
-        return _EMISSIONS.validate_json(finished.stdout)
+        try:
+            return _EMISSIONS.validate_json(finished.stdout)
+        except ValidationError:
+            # It exited, or processes that it forked answered as well.
+            detail = f"the handler gave no answer, or several\n{transcript(finished)}"
+            return Failure(BROKEN, detail, {"exit_code": 0})
 
     def close(self) -> None:
         """The processes of this handler are gone, if nobody shares them."""
@@ -65,12 +72,13 @@ class IsolatedHandler:
 def answer(name: str) -> None:
     """Call the handler for the envelope on stdin and write its emissions to stdout."""
     question = json.load(sys.stdin)
-    # What a handler prints must not end up among its emissions.
-    stdout, sys.stdout = sys.stdout, sys.stderr
+    # What a handler or a program of it prints must not end up among its emissions.
+    answers = os.dup(1)
+    os.dup2(2, 1)
     envelope = Envelope.model_validate_json(json.dumps(question["envelope"]))
     found = [{"hop": e.hop, "body": e.body.to_json()} for e in _call(name, envelope, question)]
-    json.dump(found, stdout)
-    stdout.flush()
+    with open(answers, "w", encoding="utf-8") as file:
+        json.dump(found, file)
 
 
 def _call(name: str, envelope: Envelope, question: dict[str, Params]) -> list[Emission]:

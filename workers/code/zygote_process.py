@@ -126,9 +126,9 @@ class Zygote:
             job: Job = json.load(file)
             compiled = _compiled(job["text"], job["filename"])
             with suppress(OSError):  # no fork to be had: the line closes, which says so
-                pid = os.fork()
+                parent, pid = os.getpid(), os.fork()
                 if pid == 0:
-                    _become(job, compiled, streams, self.way)
+                    _become(job, compiled, streams, self.way, parent)
                 self._follow(pid, line.dup())
         for descriptor in streams:
             os.close(descriptor)
@@ -168,13 +168,17 @@ def _compiled(text: str, filename: str) -> types.CodeType | None:
         return None  # compiled again in the fork, where the error belongs to the script
 
 
-def _become(job: Job, compiled: types.CodeType | None, streams: list[int], way: str) -> NoReturn:
+def _become(
+    job: Job, compiled: types.CodeType | None, streams: list[int], way: str, parent: int
+) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         supervision = _supervision()
         supervision.kernel.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         # A script must not reach the orders of this process or the lines of other jobs.
