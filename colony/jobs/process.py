@@ -16,17 +16,19 @@ from typing import Any, Final, cast
 
 from rq.exceptions import DeserializationError
 from rq.executions import Execution
-from rq.job import Job
+from rq.job import Job, JobStatus
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import Worker
 
 from colony.config import Config
 from colony.confinement import kernel, supervision
+from colony.confinement.folders import hold, remove_abandoned
 from colony.confinement.limits import Limits
 from colony.jobs import horse
 from colony.jobs.order import BEAT_S, END, GRACE_S, INTERRUPTED, OVERDUE, WORK
 from colony.jobs.place import Place
+from colony.jobs.printing import Relay
 from colony.log import get_logger
 
 # What is called where a job says so: no other function, whatever lies in the queue.
@@ -36,6 +38,7 @@ FUNCTIONS: Final = frozenset({WORK, "colony.jobs.sweeps.sweep", "colony.jobs.swe
 GONE_S: Final = 60
 # After this time what was asked to end is killed without being asked.
 INSIST_S: Final = 5.0
+_SCRATCH: Final = "colony-job-"
 
 log = get_logger("colony.jobs")
 
@@ -68,6 +71,7 @@ class JobWorker(Worker):
     def subscribe(self) -> None:
         """Listen to what RQ's own commands say to this process, and tell that it serves."""
         super().subscribe()  # type: ignore[no-untyped-call]
+        remove_abandoned(_SCRATCH)
         log.info("taking_jobs", queues=self.queue_names(), pid=os.getpid())
 
     def execute_job(self, job: Job, queue: Queue) -> None:
@@ -78,6 +82,8 @@ class JobWorker(Worker):
             execution = self.prepare_execution(job)
             self.handle_job_failure(job, queue, exc_string=problem, execution=execution)
             return
+        # At once: whoever waits for it takes a job that is in no queue and not begun for lost.
+        job.set_status(JobStatus.STARTED)
         super().execute_job(job, queue)
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
@@ -85,20 +91,26 @@ class JobWorker(Worker):
         if job.func_name == WORK and horse.here is not None:
             horse.here.learn(int(job.kwargs["version"]))
         self._why = ""
-        parent, folder = os.getpid(), tempfile.mkdtemp(prefix="colony-job-")
+        parent, folder = os.getpid(), tempfile.mkdtemp(prefix=_SCRATCH)
+        held = hold(Path(folder))
+        relays = [Relay(number) for number in (1, 2)]
         pid = os.fork()
         if pid == 0:
             try:
                 os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job.id)
+                for relay in relays:
+                    relay.become()
                 self._become_horse(parent, folder)
                 self.main_work_horse(job, queue)
             finally:
                 os._exit(1)
         self._horse_pid = pid
+        for relay in relays:
+            relay.start()
         log.info("job_begun", job=job.id, cell=job.description, pid=pid)
         with self._watching:
             self._watched = pid
-            self._folder = folder
+            self._folder, self._held, self._relays = folder, held, relays
 
     def monitor_work_horse(self, job: Job, queue: Queue, execution: Execution) -> None:
         """See the job to its end, and end it in time."""
@@ -109,6 +121,9 @@ class JobWorker(Worker):
         finally:
             alarm.cancel()
             shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._held)
+            for relay in self._relays:
+                relay.finish()
 
     def wait_for_horse(self) -> tuple[int | None, int | None, Any]:
         """How the job's process ended; nobody can mistake another one for it meanwhile."""
@@ -116,7 +131,10 @@ class JobWorker(Worker):
         os.waitid(os.P_PID, self.horse_pid, os.WEXITED | os.WNOWAIT)
         with self._watching:
             self._watched = 0
-        return cast(tuple[int | None, int | None, Any], super().wait_for_horse())
+        pid, status, used = cast(tuple[int, int, Any], super().wait_for_horse())
+        # RQ does not look at a job whose process ended with 0. One that has left its job with that
+        # must not be waited for until it counts as gone.
+        return pid, status or None, used
 
     def handle_work_horse_killed(
         self, job: Job, retpid: int | None, ret_val: int | None, rusage: Any
@@ -218,7 +236,7 @@ def _timeout_s(job: Job) -> float:
 def _told(status: int) -> str:
     if os.WIFSIGNALED(status):
         return signal.Signals(os.WTERMSIG(status)).name
-    return f"exit status {os.waitstatus_to_exitcode(status)}"
+    return f"an exit with {os.waitstatus_to_exitcode(status)}"
 
 
 def _settings() -> Path | None:

@@ -57,7 +57,7 @@ class Jobs:
         not there any more.
 
         Where no job process is there to take it up, it is given up after `patience_s`. One that was
-        interrupted because its process had to end is ordered again.
+        interrupted because its process had to end, or ended as it took it up, is ordered again.
         """
         if names_sentinels(self._url):
             raise CellError(detail="jobs need a server without sentinels: name one with --rq-url")
@@ -65,7 +65,11 @@ class Jobs:
             await self._in_thread(partial(self._enqueue, order, patience_s))
             status, end = await self._wait(order, patience_s)
             if status == "failed" and end != INTERRUPTED:
-                return await self._failure(order, end)
+                failure = await self._failure(order, end)
+                if end == SILENCE:
+                    # Nobody else would end it in RQ for minutes.
+                    await self.forget(order)
+                return failure
             if status not in ("failed", "queued"):
                 return None
             await self.forget(order)
@@ -83,30 +87,58 @@ class Jobs:
 
     async def _wait(self, order: Order, patience_s: float) -> tuple[str, str]:
         """The last status of a job and what the one who watched over it says of its end."""
-        now = asyncio.get_running_loop().time
-        began, beat, beat_at = now(), b"", now()
-        asked_at = began
-        taken_at: float | None = None
-        fields = ("status", "last_heartbeat", "meta")
         while True:
-            status, beaten, meta = await self._link.command("HMGET", self._key(order), *fields)
-            told = status.decode() if status else "gone"
-            if told == "started":
-                taken_at = now() if taken_at is None else taken_at
-                if beaten != beat:
-                    beat, beat_at = beaten, now()
-                silent = now() - beat_at > self._silence_s
-                if silent or now() - taken_at > order.killed_after_s + self._silence_s:
-                    return "failed", SILENCE
-            elif told != "queued":
-                return told, _end(meta)
-            elif now() - asked_at > patience_s:
+            status, end = await self._while_queued(order, patience_s)
+            if status != "started":
+                return status, end
+            status, end = await self._while_started(order)
+            if status != "queued":
+                return status, end
+
+    async def _while_queued(self, order: Order, patience_s: float) -> tuple[str, str]:
+        began = asked_at = looked_at = _now()
+        missing = False
+        while True:
+            status, _, meta = await self._told(order)
+            if status != "queued":
+                return status, _end(meta)
+            if _now() - asked_at > patience_s:
                 if not await self.attended():
-                    return told, ""
+                    return status, ""
                 # It waits behind others. One that was taken up does not expire any more.
                 await self._link.command("EXPIRE", self._key(order), _queued_s(patience_s), "XX")
-                asked_at = now()
-            await asyncio.sleep(min(max((now() - began) / 10, FIRST_LOOK_S), LAST_LOOK_S))
+                asked_at = _now()
+            if _now() - looked_at > self._silence_s / 10:
+                # Who takes a job up says so at once. One that is missed twice was taken by a
+                # process that ended before it could.
+                lies = await self._lies_in_queue(order)
+                if missing and not lies:
+                    return "failed", INTERRUPTED
+                missing, looked_at = not lies, _now()
+            await _pause(began)
+
+    async def _while_started(self, order: Order) -> tuple[str, str]:
+        began = beat_at = _now()
+        beat = b""
+        while True:
+            status, beaten, meta = await self._told(order)
+            if status != "started":
+                return status, _end(meta)
+            if beaten != beat:
+                beat, beat_at = beaten, _now()
+            silent = _now() - beat_at > self._silence_s
+            if silent or _now() - began > order.killed_after_s + self._silence_s:
+                return "failed", SILENCE
+            await _pause(began)
+
+    async def _told(self, order: Order) -> tuple[str, bytes, bytes]:
+        fields = ("status", "last_heartbeat", "meta")
+        status, beat, meta = await self._link.command("HMGET", self._key(order), *fields)
+        return (status.decode() if status else "gone"), beat or b"", meta or b"{}"
+
+    async def _lies_in_queue(self, order: Order) -> bool:
+        queue = f"{_prefix()}:queue:{self.queue}"
+        return await self._link.command("LPOS", queue, order.job_id) is not None
 
     async def attended(self) -> bool:
         """Whether a job process is known that takes from the queue."""
@@ -161,9 +193,13 @@ class Jobs:
             return
 
     def _delete(self, order: Order) -> None:
+        from rq.intermediate_queue import IntermediateQueue
+
         job = self._job(order)
         if job is not None:
             job.delete()
+        # RQ takes an id that is left there for a job that is stuck, also where it is a later one.
+        IntermediateQueue(f"{_prefix()}:queue:{self.queue}", self._redis).remove(order.job_id)
 
     def _last_words(self, order: Order) -> str:
         job = self._job(order)
@@ -186,6 +222,14 @@ class Jobs:
         return f"{_prefix()}:job:{order.job_id}"
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _pause(began: float) -> None:
+    await asyncio.sleep(min(max((_now() - began) / 10, FIRST_LOOK_S), LAST_LOOK_S))
+
+
 def _queued_s(patience_s: float) -> int:
     """How long a job that nobody waits for any more lies in the queue."""
     return math.ceil(patience_s) + KEEP_S
@@ -197,8 +241,8 @@ def _prefix() -> str:
     return RQ_KEY_PREFIX
 
 
-def _end(meta: bytes | None) -> str:
+def _end(meta: bytes) -> str:
     try:
-        return str(json.loads(meta or b"{}").get(END, ""))
+        return str(json.loads(meta).get(END, ""))
     except (ValueError, AttributeError):
         return ""

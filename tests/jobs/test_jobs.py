@@ -40,21 +40,42 @@ async def test_what_a_job_raises_leaves_by_the_edges_of_its_cell(colony: JobColo
     assert "no luck" in text_of(output)
 
 
-@pytest.mark.parametrize("act", ["spin", "print", "sleep", "segfault", "allocate", "fork"])
+# The cell's own timeout comes first; where it is not let to, the job process's does.
+LATE = {"script_timeout", "job_timeout"}
+
+
+@pytest.mark.parametrize(
+    ("act", "codes"),
+    [
+        ("spin", LATE),
+        ("print", LATE),
+        ("sleep", {"script_timeout"}),
+        ("segfault", {"job_failed"}),
+        ("allocate", {"script_failed"}),
+        ("fork", LATE),
+    ],
+)
 async def test_a_job_that_misbehaves_is_an_error_and_leaves_nothing(
-    colony: JobColony, act: str
+    colony: JobColony, act: str, codes: set[str]
 ) -> None:
     _, jobs = await colony.serve(timeout_ms=2_000)
 
     (output,) = await colony.outputs(await colony.ask("/work", act))
     after = await colony.outputs(await colony.ask("/work", "say still here"))
 
-    assert output["hop"]["error_code"] in {"script_timeout", "script_failed", "job_failed"} | {
-        "job_timeout"
-    }
+    assert output["hop"]["error_code"] in codes, text_of(output)
     assert [text_of(output) for output in after] == ["still here by a job"]
     assert jobs.running
     await colony.until(lambda: not colony.survivors(), "end of all that was started")
+
+
+async def test_of_what_a_job_prints_the_beginning_is_passed_on(colony: JobColony) -> None:
+    _, jobs = await colony.serve(timeout_ms=2_000)
+
+    await colony.outputs(await colony.ask("/work", "print"))
+    await colony.until(lambda: "bytes more were printed" in jobs.log, "end of what was printed")
+
+    assert 1_000_000 < jobs.log.count("x") < 1_100_000
 
 
 async def test_a_job_that_swallows_everything_is_killed(colony: JobColony) -> None:
@@ -75,6 +96,18 @@ async def test_a_process_that_a_job_leaves_in_another_session_is_gone(
     await colony.outputs(await colony.ask(target, act))
 
     await colony.until(lambda: not colony.survivors(), "end of the process in a session of its own")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_a_job_that_leaves_its_process_is_one_error_at_once(
+    colony: JobColony, code: int
+) -> None:
+    await colony.serve()
+
+    (output,) = await colony.outputs(await colony.ask("/work", f"exit {code}"))
+
+    assert output["hop"]["error_code"] == "job_failed"
+    assert text_of(output).endswith(f"an exit with {code}")
 
 
 @pytest.mark.parametrize("target", ["/work", "/look", "/change"])

@@ -102,6 +102,7 @@ async def test_a_job_whose_process_gives_no_sign_of_life_has_failed(
 
     assert isinstance(failure, JobFailed)
     assert "gone" in str(failure)
+    assert not queue.connection.exists(Job.key_for(ORDER.job_id))
 
 
 async def test_a_job_that_was_interrupted_is_ordered_again(jobs: Jobs, queue: Queue) -> None:
@@ -115,6 +116,22 @@ async def test_a_job_that_was_interrupted_is_ordered_again(jobs: Jobs, queue: Qu
     again = await _ordered(queue)
 
     assert again.meta == {}
+    again.set_status("finished")
+    assert await waiting is None
+
+
+async def test_a_job_that_is_lost_as_it_is_taken_up_is_ordered_again(
+    jobs: Jobs, queue: Queue
+) -> None:
+    waiting = asyncio.create_task(jobs.run(ORDER, patience_s=60))
+    await _ordered(queue)
+    # A job process takes it, and is killed before it says so.
+    queue.connection.lmove(queue.key, queue.intermediate_queue_key, "LEFT", "RIGHT")
+
+    again = await _ordered(queue)
+
+    assert queue.job_ids == [ORDER.job_id]
+    assert queue.connection.llen(queue.intermediate_queue_key) == 0
     again.set_status("finished")
     assert await waiting is None
 

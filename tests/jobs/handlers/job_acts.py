@@ -72,6 +72,10 @@ def _raise(text: str) -> str:
     raise RuntimeError(text)
 
 
+def _exit(code: str) -> str:
+    os._exit(int(code))
+
+
 def _spin(_: str) -> str:
     while True:
         pass
@@ -134,6 +138,7 @@ ACTS = {
     "say": _say,
     "gate": _gate,
     "raise": _raise,
+    "exit": _exit,
     "spin": _spin,
     "print": _print,
     "sleep": _sleep,
