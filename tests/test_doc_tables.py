@@ -27,8 +27,8 @@ from colony.errors import (
 from colony.operations import OPERATIONS
 from colony.topology.model import HiveParams, Isolation
 from tests.pages import DOCS, PAGES, named, rows, section
-from workers.llm.threads.pairing import Repair
 from workers.llm.provider import AnswerWarning, ErrorCode
+from workers.llm.threads.pairing import Repair
 from workers.timer.operations import Operation
 
 DASH = "\N{EN DASH}"
