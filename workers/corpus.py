@@ -1,6 +1,5 @@
 """The corpus: a folder of documents that can be searched, by BM25, without a network."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from workers.charset import decode
 from workers.documents import Folder
 from workers.extraction import HTML, PDF, PDF_LIMIT, extract_blocking
 from workers.language import sentences, terms
+from workers.prose import title as heading_of
 
 DOCUMENT_LIMIT = 4 << 20
 SNIPPET_LIMIT = 400
@@ -25,7 +25,6 @@ _TEXT = frozenset({".md", ".markdown", ".txt"})
 _PROGRAMS = {".html": HTML, ".htm": HTML, ".pdf": PDF}
 # Pages and PDFs are read in processes, so many at once.
 _READERS = 2
-_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
 Version = tuple[Path, int, int]
 
@@ -156,5 +155,4 @@ def _read(path: Path) -> tuple[str, str]:
         found = extract_blocking(data[:limit], program)
         return found.title, found.text
     text = decode(data[:limit], None)
-    heading = _HEADING.search(text)
-    return heading[1] if heading else "", text
+    return heading_of(text), text

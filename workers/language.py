@@ -1,16 +1,21 @@
 """Language: the sentences of a text, and the words of it that carry meaning."""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import Stemmer
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
+from workers.prose import Paragraph, blocks
+
 _STOPWORDS = frozenset(STOPWORDS_EN_PLUS)
+# What a question says of itself and of where it looks, not of what it is about.
+_ASKING = frozenset(
+    "answer describe explain find give happen know list mention please say show state summarise "
+    "summarize tell many much kind sort thing anything everything something article corpus "
+    "document file folder information note page paper source text".split()
+)
 _WORD = re.compile(r"\w+")
-_HEADING = re.compile(r"^#{1,6}\s+\S")
-_BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+>#|]|\d+[.)])\s)")
-_LINE_MARK = re.compile(r"^\s*(?:[-*+>]\s+|\d+[.)]\s+)")
 # White space after a full stop and its quotation mark, before what can begin a sentence, unless the
 # stop is of an initial or of a title.
 _SENTENCE_END = re.compile(
@@ -21,9 +26,8 @@ _SENTENCE_END = re.compile(
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text as they stand in it, but for line breaks; headings are left out."""
-    paragraphs = (part for part in _BREAK.split(text) if not _HEADING.match(part.strip()))
-    plain = (" ".join(_LINE_MARK.sub("", part).split()) for part in paragraphs)
-    return [sentence for part in plain for sentence in _SENTENCE_END.split(part) if sentence]
+    paragraphs = (block.text for block in blocks(text) if isinstance(block, Paragraph))
+    return [s for paragraph in paragraphs for s in _SENTENCE_END.split(paragraph) if s]
 
 
 def words(text: str) -> list[str]:
@@ -34,6 +38,17 @@ def words(text: str) -> list[str]:
 def terms(text: str) -> list[str]:
     """The stems of the words that carry meaning, in their order."""
     return [_stem(word.casefold()) for word in words(text)]
+
+
+def subject(question: str) -> frozenset[str]:
+    """The stems of what a question is about; all it has where it is about nothing else."""
+    found = frozenset(terms(question))
+    return found - _asking() or found
+
+
+@cache
+def _asking() -> frozenset[str]:
+    return frozenset(map(_stem, _ASKING))
 
 
 @lru_cache(maxsize=65_536)

@@ -11,7 +11,7 @@ from colony.topology.model import ToolDeclaration
 from workers.language import sentences
 from workers.llm import Llm
 from workers.llm.offline.extractive import WHAT_IT_IS, plan_queries
-from workers.llm.offline.quotes import best_quotes
+from workers.llm.offline.quotes import LONGEST_CHARACTERS, Found, Quote, best_quotes
 
 PAGES = {
     "file:///tea.md": "# Tea\n\nGreen tea is steeped at 80 degrees. Its leaves are not oxidised.\n"
@@ -126,7 +126,13 @@ async def test_nothing_found_is_said() -> None:
 
     assert "found no sentence" in answer
     assert "[source:" not in answer
-    assert "regatta Venice" in answer
+    assert answer.endswith("It searched for \u201cregatta Venice\u201d and read 0 documents.")
+
+
+async def test_one_document_that_says_nothing_is_counted_as_one() -> None:
+    answer = await Loop(FETCH).ask("Who won the regatta, file:///stone.md ?")
+
+    assert "read 1 document." in answer
 
 
 async def test_failed_calls_are_told_and_snippets_stand_in_for_unread_pages() -> None:
@@ -169,7 +175,7 @@ def test_searches_are_planned_from_the_question(question: str, queries: list[str
 def test_quotes_are_spread_over_sources_and_never_repeated() -> None:
     source = " ".join(f"Green tea number {n} is steeped for long." for n in range(9))
 
-    quotes = best_quotes("green tea steeped", {"a": source, "b": source, "c": source})
+    quotes = best_quotes("green tea steeped", {"a": source, "b": source, "c": source}).quotes
 
     assert [q.url for q in quotes].count("a") == 2
     assert len({q.sentence for q in quotes}) == len(quotes) == 5
@@ -178,10 +184,73 @@ def test_quotes_are_spread_over_sources_and_never_repeated() -> None:
 def test_what_a_tool_says_of_its_cut_is_no_quote() -> None:
     text = "Green tea is steeped shor… [truncated, 900 bytes total]"
 
-    assert best_quotes("green tea", {"a": text}) == []
+    assert best_quotes("green tea", {"a": text}) == Found()
 
 
 def test_sentences_stand_as_in_the_text_but_for_line_breaks() -> None:
     text = "# Title\n\nOne is\nhere. Two, e.g. this, too!\n\n* Three (3.5)\n2. Four"
 
     assert sentences(text) == ["One is here.", "Two, e.g. this, too!", "Three (3.5)", "Four"]
+
+
+@pytest.mark.parametrize(
+    ("question", "sources", "quoted"),
+    [
+        # Six documents that all hold the word, and a question with words about the question.
+        (
+            "What do these notes say about renewal?",
+            [f"Renewal of contract {n} is due in March." for n in range(6)],
+            "Renewal of contract 0 is due in March.",
+        ),
+        ("Renewal?", ["Renewals are due in March."], "Renewals are due in March."),
+        ("What is a note?", ["A note is a short text.", "Tea."], "A note is a short text."),
+        ("When is renewal?", ["Renewal: March."], "Renewal: March."),
+        ("When was it sold?", ["| Lamp | sold |\n|---|---|\n| Gas | 1907 |"], "Lamp | sold"),
+        ("Is the lamp brass?", ["# The lamp\nThe lamp is brass."], "The lamp is brass."),
+    ],
+)
+def test_a_sentence_that_holds_what_is_asked_about_is_quoted(
+    question: str, sources: list[str], quoted: str
+) -> None:
+    found = best_quotes(question, {str(n): text for n, text in enumerate(sources)})
+
+    assert found.fits
+    assert found.quotes[0] == Quote(quoted, "0")
+
+
+def test_where_no_sentence_fits_the_nearest_are_given_as_such() -> None:
+    found = best_quotes("Who won the regatta of Venice?", {"a": "Venice lies on the water."})
+
+    assert found == Found([Quote("Venice lies on the water.", "a")], fits=False)
+
+
+def test_a_long_sentence_is_quoted_where_it_holds_the_word() -> None:
+    text = f"{'other words ' * 100}the regatta is in May {'and so on ' * 100}"
+
+    [quote] = best_quotes("regatta", {"a": text}).quotes
+
+    assert "the regatta is in May" in quote.sentence
+    assert quote.sentence.startswith("… ")
+    assert quote.sentence.endswith(" …")
+    assert len(quote.sentence) <= LONGEST_CHARACTERS + 4
+
+
+async def test_each_part_of_a_question_is_answered_or_said_to_be_open() -> None:
+    loop = Loop(SEARCH, FETCH)
+
+    answer = await loop.ask(
+        "At how many degrees is green tea steeped, and what does espresso need? "
+        "Who won the regatta of Venice?"
+    )
+
+    assert "\u201cGreen tea is steeped at 80 degrees.\u201d" in answer
+    assert "\u201cEspresso needs nine bars of it.\u201d" in answer
+    assert "no sentence that answers \u201cWho won the regatta of Venice\u201d." in answer
+
+
+async def test_the_nearest_sentences_are_not_called_an_answer() -> None:
+    answer = await Loop(SEARCH, FETCH).ask("Which king drank espresso in Venice?")
+
+    assert "found no sentence that answers" in answer
+    assert "The nearest it found:" in answer
+    assert "\u201cEspresso needs nine bars of it.\u201d" in answer

@@ -9,12 +9,12 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from workers.language import words
 from workers.llm.answers.calls import made_up_id
 from workers.llm.offline.findings import FETCH, SEARCH, Findings, gather
-from workers.llm.offline.quotes import best_quotes
+from workers.llm.offline.quotes import LIMIT, PER_SOURCE, Found, Quote, best_quotes
 from workers.llm.provider import Answer, Call, Listener, Reply, Request
 
 QUERIES = 4
@@ -80,10 +80,16 @@ def next_calls(found: Findings, offered: set[str]) -> list[tuple[str, dict[str, 
 def plan_queries(question: str) -> list[str]:
     """The searches for a question: one for the whole, one for each part, one for each quotation."""
     plain = _URL.sub(" ", question)
-    parts = [part for part in _CLAUSE.split(plain) if part.strip()]
+    parts = parts_of(question)
     texts = [*parts, *_QUOTED.findall(plain)] if len(parts) < 2 else [plain, *parts]
     queries = [" ".join(words(text)[:QUERY_WORDS]) for text in texts]
     return [query for query in dict.fromkeys(queries) if query][:QUERIES]
+
+
+def parts_of(question: str) -> list[str]:
+    """What is asked in a question, one thing after the other, without its URLs."""
+    parts = _CLAUSE.split(_URL.sub(" ", question))
+    return [part.strip() for part in parts if part.strip()]
 
 
 def rank(found: Findings) -> list[str]:
@@ -98,26 +104,49 @@ def answer(found: Findings) -> str:
     """The answer that the findings allow."""
     # What could not be read is still known by what the search said of it.
     snippets = {r.url: r.snippet for r in found.results if r.url not in found.pages}
-    quotes = best_quotes(found.question, {**found.pages, **snippets})
-    parts = [WHAT_IT_IS]
-    if quotes:
-        parts.append(f"What the sources say about \u201c{found.question.strip()}\u201d:")
-        parts.append("\n".join(f"- \u201c{q.sentence}\u201d [source: {q.url}]" for q in quotes))
-    else:
-        parts.append(_nothing(found))
+    said = [WHAT_IT_IS, *_said(found, {**found.pages, **snippets})]
     if found.failed:
-        parts.append(f"{found.failed} of {found.calls} tool calls failed.")
-    return "\n\n".join(parts)
+        said.append(f"{found.failed} of {found.calls} tool calls failed.")
+    return "\n\n".join(said)
+
+
+def _said(found: Findings, sources: Mapping[str, str]) -> list[str]:
+    parts = [part for part in parts_of(found.question) if words(part)]
+    limit = max(PER_SOURCE, LIMIT // max(1, len(parts)))
+    by_part = {
+        part: best_quotes(part, sources, whole=found.question, limit=limit) for part in parts
+    }
+    if not any(of_part.quotes for of_part in by_part.values()):
+        return [_nothing(found)]
+    fitting = [quote for of_part in by_part.values() if of_part.fits for quote in of_part.quotes]
+    said = []
+    if fitting:
+        about = found.question.strip()
+        said.append(f"What the sources say about \u201c{about}\u201d:\n\n{_listing(fitting)}")
+    for part, of_part in by_part.items():
+        if not of_part.fits:
+            said.append(_near(part if len(parts) > 1 else found.question.strip(), of_part))
+    return said
+
+
+def _near(part: str, found: Found) -> str:
+    none = f"It found no sentence that answers \u201c{part}\u201d."
+    return f"{none} The nearest it found:\n\n{_listing(found.quotes)}" if found.quotes else none
+
+
+def _listing(quotes: Sequence[Quote]) -> str:
+    lines = (f"- \u201c{quote.sentence}\u201d [source: {quote.url}]" for quote in quotes)
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _nothing(found: Findings) -> str:
     question = found.question.strip()
     if not found.calls:
         return f"It has no tool to search for \u201c{question}\u201d with, so it found nothing."
-    searched = _listed(found.queries)
+    searched, read = _listed(found.queries), len(found.pages)
     return (
         f"It found no sentence that answers \u201c{question}\u201d. "
-        f"It searched for {searched} and read {len(found.pages)} documents."
+        f"It searched for {searched} and read {read} document{'' if read == 1 else 's'}."
     )
 
 
