@@ -461,6 +461,23 @@ async def test_a_failure_is_logged_with_its_reason_and_without_the_key() -> None
     assert "k-1" not in str(emission.body.to_json()["meta"])
 
 
+async def test_a_call_that_is_made_again_is_logged_with_why_and_after_how_long() -> None:
+    limited = {
+        "status": 429,
+        "headers": {"retry-after-ms": "10"},
+        "body": {"error": {"message": "the key k-1 asks too often"}},
+    }
+    with ModelServer([limited, {"text": "x"}]) as server:
+        host = host_of(server, api_key="k-1", attempts=2)
+        async with started(host) as cell:
+            await cell.handle(envelope(), host)
+
+    (line,) = host.logged
+    assert (line["event"], line["log_level"]) == ("model_call_waits", "info")
+    assert (line["code"], line["detail"]) == ("rate_limited", "the key [redacted] asks too often")
+    assert isinstance(line["wait_s"], float)
+
+
 async def test_an_envelope_whose_call_failed_is_asked_again() -> None:
     with ModelServer([{"status": 503, "body": {}}, {"text": "second"}]) as server:
         host = host_of(server)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from colony.cell import TIMEOUT_MARGIN_MS, Budget, Cell, Host
 from colony.envelope import Emission, Envelope, derived_id
-from colony.errors import ModelUnreachable
+from colony.errors import ModelFailed
 from colony.redaction import REDACTED, without_login
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec
@@ -100,7 +100,7 @@ class Llm(Cell):
         reply = await self._provider.complete(one_token(self.params), Nobody())
         if isinstance(reply, Failure):
             told = self._without_key(reply)
-            raise ModelUnreachable(
+            raise ModelFailed(
                 model=self.params.model, place=place, reason=told.code, detail=told.detail
             )
         return f"{reply.model} at {place} answers in {time.perf_counter() - begun:.1f} s"
@@ -147,7 +147,15 @@ class Llm(Cell):
 
     def _attempts(self, host: Host) -> Attempts:
         assert self._provider is not None, "a cell is started before it handles"
-        return Attempts(self._provider, self._budget, self._policy(host.spec))
+
+        def waiting(failure: Failure, wait_s: float) -> None:
+            told = self._without_key(failure)
+            host.log.info(
+                "model_call_waits", code=told.code, detail=told.detail, wait_s=round(wait_s, 1)
+            )
+
+        policy = self._policy(host.spec)
+        return Attempts(self._provider, self._budget, policy, waiting=waiting)
 
     def _policy(self, spec: CellSpec) -> Policy:
         written = spec.cell.message_timeout

@@ -209,3 +209,30 @@ async def test_a_server_that_sends_its_callers_round_in_circles_is_not_asked_aga
 
     assert isinstance(reply, Failure)
     assert (reply.kind, reply.disposition) == ("connection", "unknown")
+
+
+@PROTOCOLS
+@FORMS
+@pytest.mark.parametrize("status", ["404 Not Found", "405 Method Not Allowed"])
+@pytest.mark.parametrize("body", [b"", b"Not Found", b'{"detail": "Not Found"}', b"{}"])
+async def test_a_path_that_the_server_does_not_know_is_named(
+    protocol: Any, patience: Patience | None, status: str, body: bytes
+) -> None:
+    server = Server(response(body, status=status))
+
+    reply = await asked(server, protocol, patience)
+
+    assert isinstance(reply, Failure)
+    path = server.requests[0].split()[1].decode()
+    assert reply.detail.startswith("POST http://127.0.0.1:")
+    assert f"{path} is answered with " in reply.detail
+
+
+@PROTOCOLS
+async def test_a_model_that_the_server_does_not_know_is_told_in_its_words(protocol: Any) -> None:
+    body = b'{"error": {"type": "not_found_error", "message": "no model m"}}'
+
+    reply = await asked(Server(response(body, status="404 Not Found")), protocol, PATIENT)
+
+    assert isinstance(reply, Failure)
+    assert (reply.code, reply.detail) == ("model_not_found", "no model m")

@@ -64,10 +64,29 @@ class Unlimited:
         """Nothing is kept."""
 
 
+# Told why a call is not made now, and for how many seconds.
+Waiting = Callable[[Failure, float], None]
+
+
+def unnoticed(failure: Failure, wait_s: float) -> None:
+    """Nobody is told of a call that waits."""
+
+
 async def admitted(
-    budget: Budget, call: str, *, cost: int, lease_ms: int, patience: Patience, clock: Clock
+    budget: Budget,
+    call: str,
+    *,
+    cost: int,
+    lease_ms: int,
+    patience: Patience,
+    clock: Clock,
+    waiting: Waiting = unnoticed,
 ) -> Failure | None:
-    """Returns when the call may be made, or at once with the failure that it cannot be in time."""
+    """Returns when the call may be made, or at once with the failure that it cannot be in time.
+
+    `waiting` is told once of each trouble of the endpoint, and not of the usual limits.
+    """
+    told = set[str]()
     while True:
         admission = await budget.take(call, cost=cost, lease_ms=lease_ms)
         if admission.granted:
@@ -76,6 +95,9 @@ async def admitted(
         until = patience.until_broken if broken else patience.until
         if clock.now() + admission.wait_s >= until:
             return _refused(admission)
+        if admission.why in _REASONS and admission.why not in told:
+            told.add(admission.why)
+            waiting(_refused(admission), admission.wait_s)
         await clock.sleep(admission.wait_s + clock.draw() * JITTER_S)
 
 

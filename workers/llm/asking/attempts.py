@@ -15,9 +15,11 @@ from workers.llm.asking.admission import (
     Clock,
     Patience,
     Settlement,
+    Waiting,
     admitted,
     estimated,
     settlement,
+    unnoticed,
 )
 from workers.llm.asking.holding import HeldBack
 from workers.llm.provider import Answer, Failure, Provider, Reply, Request
@@ -85,15 +87,22 @@ def following(
 
 
 class Attempts:
-    """Asks one provider, within a budget and by a policy."""
+    """Asks one provider, within a budget and by a policy; `waiting` is told of every pause."""
 
     def __init__(
-        self, provider: Provider, budget: Budget, policy: Policy, clock: Clock | None = None
+        self,
+        provider: Provider,
+        budget: Budget,
+        policy: Policy,
+        clock: Clock | None = None,
+        *,
+        waiting: Waiting = unnoticed,
     ) -> None:
         self._provider = provider
         self._budget = budget
         self._policy = policy
         self._clock = clock or Clock()
+        self._waiting = waiting
 
     async def ask(self, request: Request, *, name: str, hearing: Callable[[], HeldBack]) -> Asked:
         """The reply to a question, which is the same question whenever its `name` is.
@@ -124,6 +133,8 @@ class Attempts:
                 break
             if again.enlarged and isinstance(reply, Answer):
                 cut, request = reply, _enlarged(request)
+            if isinstance(reply, Failure):
+                self._waiting(reply, again.wait_s)
             await self._clock.sleep(again.wait_s)
         unseen = isinstance(reply, Failure) and reply.progress == "precommit"
         return Asked(cut if cut is not None and unseen else reply, made, dict(warnings))
@@ -142,6 +153,7 @@ class Attempts:
                 lease_ms=round((self._policy.attempt_s + LEASE_MARGIN_S) * 1000),
                 patience=Patience(deadline, broken),
                 clock=self._clock,
+                waiting=self._waiting,
             )
         except asyncio.CancelledError:
             # Whoever is told to stop while it asks may have been let through already.

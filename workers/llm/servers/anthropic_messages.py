@@ -29,7 +29,7 @@ from workers.llm.servers.bounded_client import (
     pieces,
     read_whole,
 )
-from workers.llm.servers.broken_calls import disconnected, refused, too_slow, unreadable
+from workers.llm.servers.broken_calls import broken, refused
 from workers.llm.servers.message_blocks import to_body
 from workers.llm.servers.message_events import Translation
 
@@ -186,12 +186,6 @@ class _Answer:
 
 def _failure(error: Exception, progress: Progress) -> Failure:
     """The failure that an exception of the client stands for."""
-    match error:
-        case APIStatusError():
-            return refused(error.response)
-        case APITimeoutError() | TimeoutError() | httpx2.TimeoutException():
-            return too_slow(progress)
-        case APIConnectionError() | httpx2.HTTPError():
-            return disconnected(error, progress)
-        case _:
-            return unreadable(error, progress)
+    if isinstance(error, APIStatusError):
+        return refused(error.response)
+    return broken(error, progress, slow=APITimeoutError, lost=APIConnectionError)
