@@ -38,6 +38,11 @@ class Loss:
         told = f"{self._reason}; it said: {self._last}" if self._last else self._reason
         return without_values(told, self._secrets)
 
+    @property
+    def cause(self) -> str:
+        """Why it is lost, without the last words of the server, which may differ each time."""
+        return without_values(self._reason, self._secrets)
+
     def tell(self, reason: str) -> None:
         """The connection is lost; the first reason counts."""
         if not self.came:

@@ -111,6 +111,8 @@ class Session:
         self._queue: asyncio.Queue[_Call] = asyncio.Queue()
         self._under_way: set[_Call] = set()
         self._owner: asyncio.Task[None] | None = None
+        # What was last said of the server, which is not said again until there is news.
+        self._said: tuple[str, str] | None = None
 
     async def open(self, patience_s: float) -> None:
         """The server is being reached. Returns once it was, or could not be, or in the end."""
@@ -188,10 +190,14 @@ class Session:
             loss.tell(_sentence(error))
         was_up = self._standing.connected
         if not self._closing.is_set():
-            event = "mcp_connection_lost" if was_up else "mcp_server_down"
-            self._log.warning(event, detail=loss.reason)
+            self._warn("mcp_connection_lost" if was_up else "mcp_server_down", loss)
             await self._settle(loss, retry=was_up)
         return was_up
+
+    def _warn(self, event: str, loss: Loss) -> None:
+        if (event, loss.cause) != self._said:
+            self._log.warning(event, detail=loss.reason)
+        self._said = event, loss.cause
 
     async def _hold(self, loss: Loss) -> None:
         """One connection, from its beginning until it is lost or not wanted any more."""
@@ -211,6 +217,7 @@ class Session:
                 tools = await _list(client)
             await self._learn(tools)
             await self._standing.change(connected=True)
+            self._said = None
             self._log.info("mcp_server_reached", tools=len(tools), version=client.protocol_version)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._serve, client, loss, group)

@@ -69,6 +69,26 @@ async def test_a_program_that_ends_at_once_is_told_of_with_its_last_words() -> N
     assert "the server ended with 3; it said: the reason" in text(emission)
 
 
+async def test_a_server_that_stays_down_is_logged_once_until_the_reason_changes(
+    tmp_path: Path,
+) -> None:
+    status = tmp_path / "status"
+    status.write_text("3")
+    # Its last words differ each time.
+    command = ("/bin/sh", "-c", f"echo $$ >&2; exit $(cat {status})")
+    async with running(command=command, name="x") as cell:
+        for _ in range(3):
+            await cell.call("x__anything")
+        assert cell.events == ["mcp_server_down"]
+
+        status.write_text("4")
+        await until(lambda: len(cell.events) > 1)
+        await cell.call("x__anything")
+
+        assert cell.events == ["mcp_server_down"] * 2
+        assert "ended with 4" in str(cell.host.logged[-1]["detail"])
+
+
 async def test_a_program_that_says_nothing_does_not_hold_its_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
