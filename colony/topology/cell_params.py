@@ -36,6 +36,11 @@ def check_params(
     return fit is not None and not params.failed(())
 
 
+def begins_traces(kind: type[cells.Cell]) -> bool:
+    """Whether cells of this type make envelopes of their own."""
+    return kind.run is not cells.Cell.run
+
+
 def check_flaws(
     kind: type[cells.Cell],
     spec: CellSpec,

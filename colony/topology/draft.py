@@ -20,10 +20,11 @@ from colony.topology.model import (
 
 @dataclass(frozen=True)
 class DraftCell:
-    """A cell and its `config.json`."""
+    """A cell and its `config.json`; whether its type begins traces of its own."""
 
     spec: CellSpec
     place: Place
+    begins_traces: bool = False
 
     @property
     def contract(self) -> Contract | None:

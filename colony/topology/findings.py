@@ -11,6 +11,7 @@ Step = str | int
 DANGLING = "dangling_endpoint"
 NOT_IMPORTABLE = "handler_not_importable"
 EXTRA_MISSING = "extra_missing"
+FOLDER_MISSING = "folder_missing"
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
@@ -106,9 +107,9 @@ def strictly(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def hosted_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings where this host runs the cells: a handler that it cannot import and an extra
-    that it lacks are errors there."""
-    return _as_errors(findings, NOT_IMPORTABLE, EXTRA_MISSING)
+    """The findings where this host runs the cells: a handler that it cannot import, an extra and a
+    folder that it lacks are errors there."""
+    return _as_errors(findings, NOT_IMPORTABLE, EXTRA_MISSING, FOLDER_MISSING)
 
 
 def exit_status(findings: Iterable[Finding], *, strict: bool) -> Literal[0, 1, 2]:

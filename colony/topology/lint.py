@@ -7,6 +7,7 @@ from colony.topology.lint_lanes import lint_lanes
 from colony.topology.lint_loops import lint_loops
 from colony.topology.lint_origins import lint_origins
 from colony.topology.lint_overlap import lint_overlap
+from colony.topology.lint_quiet import lint_quiet
 
 
 def lint(draft: Draft, findings: Findings) -> None:
@@ -16,3 +17,4 @@ def lint(draft: Draft, findings: Findings) -> None:
     lint_overlap(draft, findings)
     lint_origins(draft, findings)
     lint_loops(draft, findings)
+    lint_quiet(draft, findings)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from colony.errors import PathError, SubstitutionError
 from colony.paths import ROOT, check_segment, resolve
 from colony.topology import substitution
-from colony.topology.cell_params import check_flaws, check_params, check_type
+from colony.topology.cell_params import begins_traces, check_flaws, check_params, check_type
 from colony.topology.documents import check, read_object
 from colony.topology.draft import Draft, DraftCell, DraftEdge
 from colony.topology.embedding import embedded_files
@@ -179,7 +179,7 @@ class Reader:
             description=document.get("description"),
             files=files,
         )
-        self.cells[path] = DraftCell(spec, place)
+        self.cells[path] = DraftCell(spec, place, kind is not None and begins_traces(kind))
         if kind is not None and fit:
             filled = spec.model_copy(update={"params": resolved.value})
             check_flaws(kind, filled, places, self.findings)

@@ -56,7 +56,8 @@ def test_an_unset_variable_warns_in_validation_and_is_refused_by_apply(colony, t
     (tree / "colony.json").write_text('{"message_default_ttl": "${TTL_OF_TEST}"}')
 
     assert "TTL_OF_TEST" in colony("validate", str(tree)).stdout
-    assert "variable_unset" in colony("apply", str(tree), status=2).stderr
+    refused = colony("apply", str(tree), status=2).stderr
+    assert "variable_unset: set neither in the environment nor in the tree's .env: TTL" in refused
     colony.env["TTL_OF_TEST"] = "9"
     assert colony.json("apply", str(tree))["version"] == 1
 

@@ -1,4 +1,5 @@
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -157,6 +158,20 @@ async def test_what_was_cut_off_is_kept_whole_where_it_is_not_too_much() -> None
         "oh",
         "##colony-stderr-end##",
     ]
+
+
+@pytest.mark.parametrize("command", ["seq 100", "seq 100; echo; echo", "printf %0300d 1"])
+async def test_what_is_kept_of_a_cut_output_is_as_long_as_the_cut_says(command: str) -> None:
+    host = RecordingHost.of("bash", {"max_bytes": 10})
+    cell = Bash(Bash.Params(max_bytes=10))
+    await cell.start(host)
+
+    (emission,) = await cell.handle(calling(command), host)
+
+    sizes = re.findall(r"(\d+) bytes", text_of(emission))
+    (whole,) = host.shelved.values()
+    assert sizes == [str(len(whole))] * 2
+    assert emission.hop["bytes"] == len(whole)
 
 
 async def test_bytes_that_are_no_text_are_told_as_such() -> None:

@@ -1,16 +1,18 @@
 """The cell type `edit`: changes places in the files below one folder."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import ToolError
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.edit.wish import EDITABLE_BYTES, Wish
 from workers.fence import Fence
+from workers.named_folders import absolute_folder
 from workers.tool_call import Answer, answer
 
 
@@ -31,6 +33,11 @@ class Edit(Cell):
     )
     params: Params
     _fence: Fence
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """A `base_path` that is not absolute, or not there."""
+        return absolute_folder(spec, "base_path")
 
     async def start(self, host: Host) -> None:
         """The folder is there; raises ConfigError where it is not."""

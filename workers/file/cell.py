@@ -8,7 +8,7 @@ import base64
 import binascii
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pydantic import Field, JsonValue
@@ -17,9 +17,11 @@ from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError
 from colony.results import is_handle
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.fence import Fence, Listed, Slice
 from workers.file.wish import Wish
+from workers.named_folders import absolute_folder
 from workers.tool_call import Answer, answer
 
 
@@ -52,6 +54,11 @@ class File(Cell):
             parameters=Wish.schema_of_tool(),
             read_only=read_only,
         )
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """A `base_path` that is not absolute, or not there."""
+        return absolute_folder(spec, "base_path")
 
     async def start(self, host: Host) -> None:
         """The folder is there; raises ConfigError where it is not."""

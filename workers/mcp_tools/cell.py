@@ -24,6 +24,7 @@ from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.documents import Folder
 from workers.mcp_tools.naming import LONGEST_PREFIX, declarations, is_offered, prefix_of
+from workers.named_folders import folder
 from workers.tool_call import Answer, Arguments, answer
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ START_S: Final = 5.0
 RETRY_S: Final = 1.0
 
 EXCERPT: Final = 500
-MISSING: Final = "the extra is not installed here: pip install 'colony-broker[mcp]'"
+MISSING: Final = "the extra is not installed here: pip install -e '.[mcp]' in a checkout"
 
 Prefix = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9_-]{{0,{LONGEST_PREFIX}}}$")]
 
@@ -93,9 +94,10 @@ class Mcp(Cell):
 
     @classmethod
     def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
-        """That the SDK is not installed."""
+        """That the SDK is not installed, or an absolute `directory` is not there."""
         if not _installed():
             yield Flaw(EXTRA_MISSING, MISSING, ("cell", "type"), severity="warning")
+        yield from folder(spec, "directory")
 
     async def start(self, host: Host) -> None:
         """The server is being reached, and waited for a moment.

@@ -1,7 +1,7 @@
 """The cell type `web_fetch`: one URL in, the readable text of what it names out."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +11,13 @@ from pydantic import Field, JsonValue
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, Unreadable
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.charset import decode
 from workers.documents import Folder, content_type
 from workers.extraction import PDF, PDF_LIMIT, Extract, extract, may_be_pdf, program_for
 from workers.http_body import HttpBody
+from workers.named_folders import folder
 from workers.tool_call import Answer, Arguments, answer
 from workers.web_fetch.page import get, parse_url
 from workers.web_fetch.screen import Resolver, Screen, system_resolver
@@ -72,6 +74,11 @@ class WebFetch(Cell):
         super().__init__(params)
         self._resolve = resolve
         self._network = network
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """An absolute `root` that is not there."""
+        return folder(spec, "root")
 
     async def start(self, host: Host) -> None:
         """Open the connection pool; raises ConfigError where `root` is missing on this host."""

@@ -1,7 +1,7 @@
 """The cell type `web_search`: one query in, titles, URLs and snippets out."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Self
 
 import httpx
@@ -9,9 +9,11 @@ from pydantic import Field, SecretStr, model_validator
 
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
-from colony.topology.model import ToolDeclaration
+from colony.topology.findings import Flaw
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.corpus import Corpus
 from workers.documents import Folder
+from workers.named_folders import folder
 from workers.tool_call import Answer, Arguments, answer
 from workers.web_search.endpoint import Endpoint
 from workers.web_search.library import Library
@@ -56,6 +58,11 @@ class WebSearch(Cell):
     )
     params: Params
     _source: Source
+
+    @classmethod
+    def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
+        """An absolute `corpus` that is not there."""
+        return folder(spec, "corpus")
 
     async def start(self, host: Host) -> None:
         """Open the client, or index the corpus; raises ConfigError where the folder is missing."""

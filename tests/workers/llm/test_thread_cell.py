@@ -139,7 +139,7 @@ def without_anthropic(monkeypatch):
 async def test_a_cell_without_its_library_does_not_start_and_says_what_to_install():
     host = RecordingHost.of("llm", ANTHROPIC)
 
-    with pytest.raises(TopologyError, match=r"pip install 'colony-broker\[anthropic\]'"):
+    with pytest.raises(TopologyError, match=r"pip install -e '\.\[anthropic\]'"):
         await Llm(Llm.Params.model_validate(ANTHROPIC)).start(host)
 
 
@@ -148,7 +148,7 @@ def test_a_provider_without_its_library_is_a_finding_and_an_error_where_it_is_ru
     (flaw,) = Llm.flaws(RecordingHost.of("llm", ANTHROPIC).spec)
 
     assert (flaw.code, flaw.severity) == ("extra_missing", "warning")
-    assert "colony-broker[anthropic]" in flaw.sentence
+    assert "[anthropic]" in flaw.sentence
     finding = Finding(flaw.severity, flaw.file, "$", flaw.code, flaw.sentence)
     assert [found.severity for found in hosted_here([finding])] == ["error"]
 

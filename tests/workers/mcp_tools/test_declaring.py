@@ -145,7 +145,7 @@ def test_without_the_extra_there_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
     [flaw] = Mcp.flaws(spec)
 
     assert flaw.code == "extra_missing"
-    assert "pip install 'colony-broker[mcp]'" in flaw.sentence
+    assert "pip install -e '.[mcp]'" in flaw.sentence
 
 
 async def test_without_the_extra_the_cell_is_not_hosted(monkeypatch: pytest.MonkeyPatch) -> None:

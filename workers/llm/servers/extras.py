@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pydantic import JsonValue
 
 NO_ANTHROPIC = (
-    "provider anthropic needs the extra of that name: pip install 'colony-broker[anthropic]'"
+    "provider anthropic needs the extra of that name: pip install -e '.[anthropic]' in a checkout"
 )
 
 
