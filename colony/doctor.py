@@ -22,6 +22,9 @@ from colony.workshop import Hosted, Origin, Workshop
 
 PROBE_S: Final = 30.0
 
+# What cells are started as on a server that is there for them only.
+TRIAL: Final = "trial"
+
 State = Literal["ok", "warning", "failed"]
 
 # What processes ask for beside what scripts do. Of EVAL the script that asks is the proof, and
@@ -52,28 +55,31 @@ class Diagnosis:
 async def examine(
     loaded: Loaded,
     url: str,
-    name: str,
+    name: str | None,
     *,
     root: Path,
     environment: Mapping[str, str],
-    rq_url: str,
+    rq_url: str | None,
 ) -> AsyncIterator[Diagnosis]:
     """The tree, the server, what the colony `name` runs there, and each cell as it works here.
 
+    Nothing is said of a colony where the server is none's, nor of job processes without `rq_url`.
     Every cell is started in this process with `environment` and tries what it reaches: a model is
     asked for one token. Nothing is published, and no cell makes envelopes of its own.
     """
     for diagnosis in _tree(loaded):
         yield diagnosis
-    async with Access(url, name) as access:
+    async with Access(url, name or TRIAL) as access:
         try:
             async for diagnosis in _server(access.link, access.keys.router()):
                 yield diagnosis
-            async for diagnosis in _colony(access, loaded.spec):
-                yield diagnosis
-            if loaded.spec is not None:
-                async for diagnosis in _jobs(loaded.spec, rq_url, access.keys):
+            if name is not None:
+                async for diagnosis in _colony(access, loaded.spec):
                     yield diagnosis
+            if loaded.spec is not None:
+                if rq_url is not None:
+                    async for diagnosis in _jobs(loaded.spec, rq_url, access.keys):
+                        yield diagnosis
                 ward = _Ward(access.link, access.keys, environment=environment, root=root)
                 async for diagnosis in _cells(ward, loaded.spec):
                     yield diagnosis

@@ -62,7 +62,7 @@
     ├── ServerMissing           server_missing
     ├── ServerUnavailable       server_unavailable
     │   └── ServerFull          server_full
-    ├── ModelUnreachable        model_unreachable
+    ├── ModelFailed             model_failed
     ├── ConfigError             config_invalid
     └── ScriptError             script_mismatch
 
@@ -151,7 +151,7 @@ class VariableUnset(TopologyError):
     """A variable that a tree names and the environment does not set."""
 
     code = "variable_unset"
-    sentence = "not set in the environment: {names}"
+    sentence = "set neither in the environment nor in the tree's .env: {names}"
 
 
 class TopologyMissing(TopologyError):
@@ -539,10 +539,10 @@ class ServerFull(ServerUnavailable):
     sentence = "Redis is full: {detail}"
 
 
-class ModelUnreachable(ColonyError):
-    """A model that was asked for a word and gave none."""
+class ModelFailed(ColonyError):
+    """A model that was asked for a word and gave none: it was not reached, or refused."""
 
-    code = "model_unreachable"
+    code = "model_failed"
     sentence = "{model} at {place} answers {reason}: {detail}"
 
 

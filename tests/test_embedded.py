@@ -334,7 +334,8 @@ def test_interrupt_at_the_terminal_does_not_reach_the_server(own: RedisServer) -
 def test_second_server_on_a_directory_is_refused_and_names_the_first(
     data: Path, redis_binary: Path, owner: Owner
 ) -> None:
-    with pytest.raises(ServerUnfit, match=f"in use by the server of process {owner.process.pid}"):
+    told = f"in use by the server of process {owner.process.pid}; .* by --data or --name"
+    with pytest.raises(ServerUnfit, match=told):
         EmbeddedServer.start(data, binary=redis_binary)
 
     with connect(f"unix://{data / server.SOCKET_FILE}") as client:

@@ -34,6 +34,7 @@ class Admission:
         hop: Headers | None = None,
         ttl: int | None = None,
         guard: str | None = None,
+        trace_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Birth:
         """Open a trace with this message. Without `ttl` it gets the budget of the tree.
@@ -41,7 +42,8 @@ class Admission:
         A repeat under the same `guard` opens nothing and finds the trace; raises GuardReused where
         the guard belongs to another request, TopologyMissing where no tree was applied, Backlogged
         where too much waits for something new, ServerUnfit where the server might lose it. What a
-        request leaves to the tree is no part of it.
+        request leaves to the tree is no part of it. Without a `guard` the trace may be given an id
+        that was made for it.
         """
         if not target:
             raise EnvelopeError(detail="the target is empty")
@@ -65,6 +67,7 @@ class Admission:
                 context=context,
                 hop=hop,
                 guard=guard,
+                trace_id=trace_id,
                 timeout_ms=timeout_ms,
                 inline_max_bytes=publication.current.settings.blob_inline_max_bytes,
                 guard_keep_ms=publication.current.settings.idempotency_retention_ms,

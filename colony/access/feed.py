@@ -6,7 +6,7 @@ its own: one that reads too slowly is told how much it missed, and holds nobody 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -100,13 +100,21 @@ class Feed:
             await asyncio.sleep(POLL_S)
 
     async def watch_trace(
-        self, trace_id: str, *, after: str = "-"
-    ) -> AsyncIterator[HopRecord | LiveEvent]:
+        self,
+        trace_id: str,
+        *,
+        after: str = "-",
+        begin: Callable[[], Awaitable[object]] | None = None,
+    ) -> AsyncGenerator[HopRecord | LiveEvent]:
         """The hops of one trace as `follow_trace` has them, and between them what its cells tell.
 
-        A follower that is too slow loses some of that.
+        A follower that is too slow loses some of that, and one that comes late its beginning. A
+        trace that `begin` opens is followed before.
         """
         with self._live.following(trace_id) as live:
+            if begin is not None:
+                await self._live.listening()
+                await begin()
             async with aclosing(self._hops(trace_id, after)) as hops:
                 coming = asyncio.ensure_future(anext(hops, None))
                 try:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,6 +17,8 @@ from colony.log import Outage, get_logger
 # What a follower does not take in time is dropped; offsets show what is missing.
 BUFFER: Final = 512
 RETRY_S: Final = 1.0
+# A server that may not be listened to keeps nobody from anything.
+LISTEN_S: Final = 5.0
 
 log = get_logger("colony.access.live")
 
@@ -63,6 +65,7 @@ class LiveFollowers:
         self._channel = keys.live()
         self._followers: set[LiveFollower] = set()
         self._hearing: asyncio.Task[None] | None = None
+        self._heard = asyncio.Event()
 
     @contextmanager
     def following(self, trace_id: str) -> Iterator[LiveFollower]:
@@ -78,6 +81,13 @@ class LiveFollowers:
             if not self._followers and self._hearing is not None:
                 self._hearing.cancel()
 
+    async def listening(self) -> None:
+        """From now on everything is heard that is told to those who follow; waits a moment at most
+        for the server to listen."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_S):
+                await self._heard.wait()
+
     async def close(self) -> None:
         """Nothing is heard any more."""
         if self._hearing is not None:
@@ -89,9 +99,12 @@ class LiveFollowers:
             try:
                 async with aclosing(subscribed(self._url, self._channel)) as messages:
                     async for message in messages:
+                        self._heard.set()
                         self._spread(message)
             except ColonyError as error:
                 Outage.report(log, error)
+            finally:
+                self._heard.clear()
             await asyncio.sleep(RETRY_S)
 
     def _spread(self, message: bytes) -> None:

@@ -15,7 +15,7 @@ from colony.cli.roles import import_from
 
 if TYPE_CHECKING:
     from colony.config import Config
-    from colony.doctor import Diagnosis
+    from colony.doctor import Diagnosis, State
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
@@ -31,7 +31,7 @@ def doctor(config: "Config", root: Path, output: str) -> None:
     A model is asked for one token. Ends with 1 where something failed.
     """
     from colony.cli.screen import write_json
-    from colony.doctor import examine
+    from colony.doctor import Diagnosis, examine
     from colony.topology.load import load
     from colony.topology.substitution import variables
 
@@ -39,44 +39,63 @@ def doctor(config: "Config", root: Path, output: str) -> None:
     loaded = load(root, environment=os.environ)
     environment = variables(root, os.environ)
 
-    async def run(url: str) -> list["Diagnosis"]:
-        found = []
+    found: list[Diagnosis] = []
+
+    def tell(diagnosis: Diagnosis) -> None:
+        found.append(diagnosis)
+        if output == "text":
+            _write(diagnosis)
+
+    async def run(url: str, name: str | None, rq_url: str | None) -> None:
         async for diagnosis in examine(
-            loaded,
-            url,
-            config.name,
-            root=root,
-            environment=environment,
-            rq_url=config.rq or url,
+            loaded, url, name, root=root, environment=environment, rq_url=rq_url
         ):
-            found.append(diagnosis)
-            if output == "text":
-                _write(diagnosis)
-        return found
+            tell(diagnosis)
 
     with ExitStack() as stack:
-        found = asyncio.run(run(_server(config, stack)))
+        running = _running(config)
+        if running is None:
+            tell(Diagnosis("ok", "server", _none_runs(config)))
+            asyncio.run(run(_own_server(stack), None, config.rq))
+        else:
+            asyncio.run(run(running, config.name, config.rq or running))
     states = Counter(diagnosis.state for diagnosis in found)
     if output == "json":
         write_json([{**diagnosis.to_json()} for diagnosis in found])
     else:
-        click.echo(", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+        click.echo(", ".join(_counted(state, states[state]) for state in sorted(states)))
     raise click.exceptions.Exit(NOT_AS_HOPED if states["failed"] else 0)
 
 
-def _server(config: "Config", stack: ExitStack) -> str:
-    """The server that is named or runs for `colony up`, else one just for this command."""
-    from tempfile import TemporaryDirectory
-
+def _running(config: "Config") -> str | None:
+    """The server that is named, or runs for `colony up`."""
     from colony.cli.options import server_of
-    from colony.embedded import EmbeddedServer
     from colony.errors import ServerMissing
 
     try:
         return server_of(config)
     except ServerMissing:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="colony-doctor-")))
-        return stack.enter_context(EmbeddedServer.start(home)).url
+        return None
+
+
+def _own_server(stack: ExitStack) -> str:
+    """A server just for this command."""
+    from tempfile import TemporaryDirectory
+
+    from colony.embedded import EmbeddedServer
+
+    home = Path(stack.enter_context(TemporaryDirectory(prefix="colony-doctor-")))
+    return stack.enter_context(EmbeddedServer.start(home)).url
+
+
+def _none_runs(config: "Config") -> str:
+    return f"no server runs for the colony {config.name!r}: what follows is tried on one of its own"
+
+
+def _counted(state: "State", count: int) -> str:
+    from colony.cli.screen import counted
+
+    return counted(count, state) if state == "warning" else f"{count} {state}"
 
 
 def _write(diagnosis: "Diagnosis") -> None:

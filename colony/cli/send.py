@@ -1,8 +1,11 @@
 """`send`: a message to a cell, and what comes of it."""
 
+import asyncio
 import json
 import math
 import sys
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
 
     from colony.access import Access
     from colony.body import Body
+    from colony.cli.answers import Speech
     from colony.config import Config
+    from colony.live import LiveEvent
 
 MAX_TTL: Final = 2**32 - 1
 MAX_TIMEOUT_S: Final = 30 * 24 * 60 * 60
@@ -71,6 +76,7 @@ class Seconds(click.FloatRange):
     "--timeout", type=Seconds(0.001, MAX_TIMEOUT_S), help="End the trace after so many s."
 )
 @click.option("--wait", type=Seconds(min=0), help="Wait so many seconds for its end.")
+@click.option("--follow", is_flag=True, help="Print text as it comes, to the end of the trace.")
 @formatted
 @asks_colony
 def send(
@@ -83,68 +89,113 @@ def send(
     ttl: int | None,
     timeout: float | None,
     wait: float | None,
+    follow: bool,
     output: str,
 ) -> None:
     """Send TEXT, or a whole body, to the cell TARGET.
 
-    Prints the id of the trace. With --wait, prints what came of it, the id on standard error, and
-    ends with 1 where it did not complete in time.
+    Prints the id of the trace. With --wait or --follow, prints what came of it, the id on standard
+    error, and ends with 1 where it did not complete in time.
     """
-    from colony.cli.screen import write_json
+    from colony.cli.answers import Speech
     from colony.cli.session import ask
     from colony.traces import error_of
 
-    body = _body(text, file)
+    body, speech = _body(text, file), Speech()
 
-    async def talk(access: "Access") -> dict[str, Any]:
+    async def admit(access: "Access", trace_id: str | None = None) -> str:
         birth = await access.admission.admit(
-            target, body, context=dict(context), hop=dict(hop), ttl=ttl, timeout_s=timeout
+            target,
+            body,
+            context=dict(context),
+            hop=dict(hop),
+            ttl=ttl,
+            trace_id=trace_id,
+            timeout_s=timeout,
         )
-        told = {"message_id": birth.trace_id, "trace_id": birth.trace_id}
-        if wait is not None and output != "json":
+        if (follow or wait is not None) and output != "json":
             # First, so that it is there after Ctrl-C as well.
             click.echo(f"trace {birth.trace_id}", err=True)
-        if wait is None or not await access.endings.wait(birth.trace_id, wait):
-            return told
-        trace = await access.traces.get(birth.trace_id)
-        return {
-            **told,
-            "state": trace.state,
-            "cause": trace.cause,
-            "reason": trace.reason or trace.error_code,
-            "outputs": [*await access.traces.outputs(birth.trace_id)],
-        }
+        return birth.trace_id
+
+    async def talk(access: "Access") -> dict[str, Any]:
+        if follow:
+            say = _write_event if output == "json" else speech.go_on
+            trace_id, ended = await _followed(access, admit, say, wait)
+        else:
+            trace_id = await admit(access)
+            ended = wait is not None and await access.endings.wait(trace_id, wait)
+        told = {"message_id": trace_id, "trace_id": trace_id}
+        return {**told, **await _what_came_of(access, trace_id)} if ended else told
 
     told = ask(config, talk)
-    if output == "json":
-        write_json(told)
-    else:
-        _write(told)
+    _write(told, speech, "lines" if follow and output == "json" else output)
     for why in filter(None, map(error_of, told.get("outputs", []))):
         click.echo(f"no answer: {why}", err=True)
-    if wait is not None and told.get("cause") != "completed":
+    if (follow or wait is not None) and told.get("cause") != "completed":
         trace_id = told["trace_id"]
         why = f"{told['cause']}: {told['reason']}" if "cause" in told else f"not after {wait:g} s"
         click.echo(f"trace {trace_id} did not complete: {why}", err=True)
         raise click.exceptions.Exit(NOT_AS_HOPED)
 
 
-def texts(output: "JsonValue") -> list[str]:
-    """What an output says, entry by entry."""
-    body = output.get("body") if isinstance(output, dict) else None
-    messages = body.get("messages") if isinstance(body, dict) else None
-    entries = messages if isinstance(messages, list) else []
-    found = [entry.get("text") for entry in entries if isinstance(entry, dict)]
-    return [text for text in found if isinstance(text, str)]
+async def _followed(
+    access: "Access",
+    admit: Callable[["Access", str], Awaitable[str]],
+    say: Callable[["LiveEvent"], None],
+    limit_s: float | None,
+) -> tuple[str, bool]:
+    """The id of a new trace, and whether it ended in time; `say` has had all that cells told."""
+    from colony.envelope import new_id
+    from colony.live import LiveEvent
+
+    trace_id = new_id()
+    limit = asyncio.timeout(None)
+
+    async def begin() -> None:
+        await admit(access, trace_id)
+        if limit_s is not None:
+            limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+
+    try:
+        async with limit, aclosing(access.feed.watch_trace(trace_id, begin=begin)) as items:
+            async for item in items:
+                if isinstance(item, LiveEvent):
+                    say(item)
+    except TimeoutError:
+        return trace_id, False
+    return trace_id, True
 
 
-def _write(told: dict[str, Any]) -> None:
-    if "outputs" not in told:
+async def _what_came_of(access: "Access", trace_id: str) -> dict[str, Any]:
+    trace = await access.traces.get(trace_id)
+    return {
+        "state": trace.state,
+        "cause": trace.cause,
+        "reason": trace.reason or trace.error_code,
+        "outputs": [*await access.traces.outputs(trace_id)],
+    }
+
+
+def _write_event(event: "LiveEvent") -> None:
+    from colony.cli.screen import write_json_line
+
+    write_json_line({"delta": event.to_json()})
+
+
+def _write(told: dict[str, Any], speech: "Speech", output: str) -> None:
+    from colony.cli.answers import write_texts
+    from colony.cli.screen import write_json, write_json_line
+
+    if output == "json":
+        write_json(told)
+    elif output == "lines":
+        write_json_line(told)
+    elif "outputs" in told:
+        write_texts(told["outputs"], after=speech)
+    else:
+        speech.end()
         click.echo(told["trace_id"])
-        return
-    for output in told["outputs"]:
-        for text in texts(output) or [json.dumps(output["body"], ensure_ascii=False)]:
-            click.echo(text)
 
 
 def _body(text: str | None, file: Any) -> "Body":

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colony.cli.options import asks_colony, formatted
+from colony.cli.options import asks_colony, formatted, reaches_rq
 
 if TYPE_CHECKING:
+    from colony.access import Access
     from colony.access.rounds import Round
     from colony.access.status import Backlog, Status
     from colony.config import Config
@@ -15,17 +16,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @formatted
+@reaches_rq
 @asks_colony
 def status(config: "Config", output: str) -> None:
-    """Show a colony on one screen: processes, cells, backlog, rounds, dead letters."""
+    """Show a colony on one screen: processes, cells, backlog, rounds, dead letters.
+
+    Where a cell runs as a job, job processes as well, by the queue on the server of --rq-url.
+    """
     from colony.cli.screen import write_json
     from colony.cli.session import look
 
-    found = look(config, lambda access: access.status())
+    async def talk(access: "Access") -> tuple["Status", str | None]:
+        found = await access.status()
+        return found, await _jobs(access, config.rq, found)
+
+    found, jobs = look(config, talk)
     if output == "json":
-        write_json(found.to_json())
+        write_json(found.to_json() | ({} if jobs is None else {"jobs": jobs}))
     else:
-        _write_status(found)
+        _write_status(found, jobs)
 
 
 @click.command()
@@ -46,7 +55,26 @@ def rounds(config: "Config", turn_id: str | None, output: str) -> None:
         click.echo("no round is open")
 
 
-def _write_status(found: "Status") -> None:
+async def _jobs(access: "Access", rq_url: str | None, found: "Status") -> str | None:
+    """Who takes jobs, in a sentence; None where no cell runs as one."""
+    from colony.errors import ServerUnavailable
+    from colony.jobs.waiting import Jobs
+
+    if all(cell.spec.cell.isolation != "job" for cell in found.cells):
+        return None
+    jobs = Jobs(rq_url or access.link.url, access.keys)
+    try:
+        count = await jobs.processes()
+    except ServerUnavailable as error:
+        return f"RQ: {error}"
+    finally:
+        await jobs.close()
+    if not count:
+        return f"no process takes those of the queue {jobs.queue}: `colony jobs` is one"
+    return f"{count} process{'' if count == 1 else 'es'} on the queue {jobs.queue}"
+
+
+def _write_status(found: "Status", jobs: str | None) -> None:
     from colony.cli.screen import age, bad, heading, table
 
     version = f"version {found.version}" if found.version else "no tree applied"
@@ -64,6 +92,8 @@ def _write_status(found: "Status") -> None:
             ],
             indent="  ",
         )
+    if jobs is not None:
+        click.echo(f"\n{heading('jobs')}  {jobs}")
     if found.cells:
         click.echo(heading("\ncells"))
         rows = [("", "type", "hosts", "waiting", "oldest")]

@@ -10,7 +10,6 @@ from colony.cli.options import asks_colony, formatted
 if TYPE_CHECKING:
     from colony.access import Access
     from colony.config import Config
-    from colony.live import LiveEvent
     from colony.records import HopRecord
     from colony.traces import State, Trace
 
@@ -22,15 +21,23 @@ BODY_CHARS: Final = 120
 @click.argument("trace_id", metavar="ID")
 @click.option("--follow", is_flag=True, help="Print hops and text as they come, to its end.")
 @click.option("--bodies", is_flag=True, help="Show what each hop carried, shortened.")
+@click.option("--outputs", is_flag=True, help="Print only what came of it, in full.")
 @formatted
 @asks_colony
-def trace(config: "Config", trace_id: str, follow: bool, bodies: bool, output: str) -> None:
+def trace(
+    config: "Config", trace_id: str, follow: bool, bodies: bool, outputs: bool, output: str
+) -> None:
     """Show the hops of a trace as a tree: ttl left, hop headers, edge, time.
 
     With --format json bodies are always shown, as far as the tree's trace_bodies keeps them.
     """
     from colony.cli.session import look
 
+    if outputs:
+        if follow or bodies:
+            raise click.UsageError("--outputs goes with neither --follow nor --bodies")
+        look(config, lambda access: _show_outputs(access, trace_id, output))
+        return
     show = _follow if follow else _show
     look(config, lambda access: show(access, trace_id, output, bodies))
 
@@ -180,13 +187,28 @@ async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> N
     _write(tree_lines(records, bodies=bodies))
 
 
+async def _show_outputs(access: "Access", trace_id: str, output: str) -> None:
+    from colony.cli.answers import Speech, write_texts
+    from colony.cli.screen import write_json
+
+    found = await access.traces.get(trace_id)
+    outputs = await access.traces.outputs(trace_id)
+    if output == "json":
+        write_json([*outputs])
+    elif outputs:
+        write_texts(outputs, after=Speech())
+    else:
+        click.echo(f"nothing has come of {trace_id}, which is {found.state}", err=True)
+
+
 async def _follow(access: "Access", trace_id: str, output: str, bodies: bool) -> None:
+    from colony.cli.answers import Speech
     from colony.cli.screen import write_json_line
     from colony.records import HopRecord
 
     start: int | None = None
     seen = 0
-    speech = _Speech()
+    speech = Speech()
     async for item in access.feed.watch_trace(trace_id):
         if not isinstance(item, HopRecord):
             if output == "json":
@@ -208,24 +230,6 @@ async def _follow(access: "Access", trace_id: str, output: str, bodies: bool) ->
     else:
         speech.end()
         click.echo(headline(found, seen))
-
-
-class _Speech:
-    """A text that is printed as it comes, between lines."""
-
-    def __init__(self) -> None:
-        self._begun = False
-
-    def go_on(self, event: "LiveEvent") -> None:
-        text = event.facts.get("text")
-        if event.kind == "text" and isinstance(text, str):
-            click.echo(text, nl=False)
-            self._begun = True
-
-    def end(self) -> None:
-        if self._begun:
-            click.echo()
-        self._begun = False
 
 
 def _write(lines: Iterable[str]) -> None:

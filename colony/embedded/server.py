@@ -200,7 +200,7 @@ def _order(watchdog: subprocess.Popen[bytes], program: Path, config: str, data: 
     if "held_by" in answer:
         raise ServerUnfit(
             detail=f"{data} is in use by the server of process {answer['held_by']}; "
-            "stop that one or choose another data directory"
+            "stop that one, or choose another directory by --data or --name"
         )
     return answer
 

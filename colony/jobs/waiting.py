@@ -142,8 +142,12 @@ class Jobs:
 
     async def attended(self) -> bool:
         """Whether a job process is known that takes from the queue."""
+        return await self.processes() > 0
+
+    async def processes(self) -> int:
+        """How many job processes are known that take from the queue."""
         members = await self._link.command("SMEMBERS", f"{_prefix()}:workers:{self.queue}")
-        return bool(members and await self._link.command("EXISTS", *members))
+        return int(await self._link.command("EXISTS", *members)) if members else 0
 
     async def _failure(self, order: Order, end: str) -> JobFailed:
         if end == OVERDUE:

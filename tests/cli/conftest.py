@@ -61,8 +61,10 @@ def write_tree(root: Path) -> Path:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    return write_tree(tmp_path / "tree")
+def tree(tmp_path: Path) -> Iterator[Path]:
+    yield write_tree(tmp_path / "tree")
+    # The doctor imports it into this process; other trees have one of the same name.
+    sys.modules.pop("cli_handlers", None)
 
 
 class Process:

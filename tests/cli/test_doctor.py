@@ -53,7 +53,15 @@ def test_it_prints_a_line_for_each_thing_and_a_sum(colony, tree: Path) -> None:
     printed = colony("doctor", str(tree)).stdout.splitlines()
 
     assert "ok      /out (sink): starts" in printed
-    assert "ok" in printed[-1]
+    assert printed[-1].endswith(" ok")
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, " ok, 1 warning"), (2, " ok, 2 warnings")])
+def test_the_sum_is_told_as_one_says_it(colony, tree: Path, count: int, told: str) -> None:
+    for number in range(count):
+        write_cell(tree, f"loose-{number}", "sink")
+
+    assert colony("doctor", str(tree)).stdout.splitlines()[-1].endswith(told)
 
 
 def test_what_is_published_and_who_runs_it_is_told(colony, tree: Path) -> None:
@@ -118,7 +126,11 @@ def test_a_server_that_is_away_is_told(colony, tree: Path) -> None:
 def test_without_a_server_it_brings_one_for_itself(colony, tree: Path, short: Path) -> None:
     without = type(colony)({"COLONY_DATA": str(short / "none")})
 
-    assert failed(without.json("doctor", str(tree))) == {}
+    found = without.json("doctor", str(tree))
+    assert failed(found) == {}
+    [told] = [line["found"] for line in found if "of its own" in line["found"]]
+    assert "no server runs for the colony 'colony'" in told
+    assert not {"published", "running", "jobs"} & {line["what"] for line in found}
     assert not (short / "none").exists()
 
 
@@ -164,9 +176,12 @@ def test_that_nobody_takes_jobs_is_told_where_a_cell_runs_as_one(colony, tree: P
     (tree / "main" / "greet" / "config.json").write_text(json.dumps(config))
 
     lines = {line["what"]: line for line in colony.json("doctor", str(tree))}
+    colony("apply", str(tree))
 
     assert lines["jobs"]["state"] == "warning"
     assert "`colony jobs` is one" in lines["jobs"]["found"]
+    assert "jobs  no process takes those of the queue colony-colony" in colony("status").stdout
+    assert "`colony jobs` is one" in colony.json("status")["jobs"]
 
 
 async def diagnoses(tree: Path, url: str) -> dict[str, Diagnosis]:
@@ -226,5 +241,5 @@ def test_no_secret_of_a_cell_is_printed(colony, tree: Path) -> None:
 
     assert "/near (mcp)" in done.stdout
     assert "my key is [redacted]" in done.stdout
-    assert "/model (llm): model_unreachable: m at http://127.0.0.1:1/v1 answers" in done.stdout
+    assert "/model (llm): model_failed: m at http://127.0.0.1:1/v1 answers" in done.stdout
     assert "hush" not in done.output

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from redis import Redis
 
+from colony.cli.answers import Speech
 from colony.keys import Keys
 from colony.live import LiveEvent
 
@@ -67,6 +68,59 @@ def test_following_prints_a_text_as_it_comes(colony, run, tree, output: str) -> 
             told = [json.loads(following.line()) for _ in range(3)]
             assert [line["delta"]["text"] for line in told[:2]] == ["hel", "lo"]
             assert told[2]["record"]["cause"] == "cancelled"
+
+
+def test_a_message_is_followed_from_before_it_is_sent(colony, run, tree) -> None:
+    colony("apply", str(tree))
+    sending = run("send", "/greet", "you", "--follow", env=colony.env)
+
+    with Redis.from_url(colony.env["COLONY_REDIS_URL"]) as client, sending:
+        assert sending.popen.stderr
+        trace_id = sending.popen.stderr.readline().split()[1]
+        assert tell(client, trace_id, 0, "hel") == 1
+        tell(client, trace_id, 3, "lo")
+        colony("cancel", trace_id)
+        client.hset(Keys().trace(trace_id), "live", 0)
+
+        assert sending.line() == "hello\n"
+        assert sending.popen.wait(60) == 1
+        assert "did not complete: cancelled" in sending.popen.stderr.read()
+
+
+def test_following_what_was_sent_prints_what_no_cell_told(up) -> None:
+    shown = up("send", "/greet", "you", "--follow")
+    assert shown.stdout == "hello you\n"
+
+    *_, last = up("send", "/greet", "you", "--follow", "--format", "json").stdout.splitlines()
+    assert json.loads(last)["cause"] == "completed"
+
+
+def test_following_what_was_sent_ends_where_the_wait_does(up) -> None:
+    told = up("send", "/slow", "you", "--follow", "--wait", "0.1", status=1)
+
+    assert "did not complete: not after 0.1 s" in told.stderr
+    up("cancel", told.stdout.strip())
+
+
+def test_a_text_is_marked_where_some_of_it_was_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    speech = Speech()
+    for name, offset, text in (("m", 3, "lo "), ("m", 6, "you"), ("m", 12, "."), ("n", 0, "so")):
+        facts = {"message_id": name, "offset": offset, "text": text}
+        speech.go_on(LiveEvent("t", "/llm", "text", facts))
+    speech.end()
+
+    assert capsys.readouterr().out == "…lo you….\nso\n"
+    assert speech.has_said("so")
+    assert not speech.has_said("lo you.")
+
+
+def test_what_came_of_a_trace_is_printed_in_full_later(up) -> None:
+    trace_id = up("send", "/greet", "you " * 99, "--wait", "10").stderr.split()[1]
+
+    assert up("trace", trace_id, "--outputs").stdout == "hello " + "you " * 99 + "\n"
+    [output] = up.json("trace", trace_id, "--outputs")
+    assert output["path"] == "/out"
+    assert "neither" in up("trace", trace_id, "--outputs", "--follow", status=2).stderr
 
 
 def tell(client: Redis, trace_id: str, offset: int, text: str) -> int:

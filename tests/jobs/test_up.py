@@ -48,12 +48,15 @@ async def test_up_runs_the_jobs_of_a_tree(tree: Path, redis_url: str) -> None:
             assert json.loads(await up.stdout.readline())["problems"] == []
             send = await _run(environment, "send", "/shout", "hello", "--wait", "50")
             answer, _ = await send.communicate()
+            status = await _run(environment, "status")
+            screen, _ = await status.communicate()
     finally:
         up.send_signal(signal.SIGINT)
         async with asyncio.timeout(PATIENCE_S):
             rest, _ = await up.communicate()
 
     assert b"HELLO" in answer, rest.decode()
+    assert b"jobs  1 process on the queue colony-upjobs" in screen
     assert up.returncode == 0
 
 
