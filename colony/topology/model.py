@@ -124,13 +124,18 @@ class Contract(Frozen):
 
 
 class ModifierSpec(Frozen):
-    """What an edge changes on an envelope that takes it, as written; values are CEL."""
+    """What an edge changes on an envelope that takes it, as written; values are CEL.
+
+    An envelope that takes an edge with `in_session_order` waits until its trace is the oldest of
+    its session that has not ended.
+    """
 
     set_context: dict[str, str] = Field(default_factory=dict)
     delete_context: tuple[str, ...] = ()
     set_hop: dict[str, str] = Field(default_factory=dict)
     delete_hop: tuple[str, ...] = ()
     restore_ttl: bool = False
+    in_session_order: bool = False
 
     def canonical(self) -> dict[str, JsonValue]:
         """The modifier as a JSON object that is equal for equal modifiers."""
@@ -215,6 +220,7 @@ class Modifier:
     set_hop: Mapping[str, Expression]
     delete_hop: tuple[str, ...]
     restore_ttl: bool
+    in_session_order: bool
 
 
 @dataclass(frozen=True)
@@ -303,6 +309,7 @@ def _compile_modifier(spec: ModifierSpec | None) -> Modifier | None:
         set_hop={key: Expression.parse(text) for key, text in spec.set_hop.items()},
         delete_hop=spec.delete_hop,
         restore_ttl=spec.restore_ttl,
+        in_session_order=spec.in_session_order,
     )
 
 

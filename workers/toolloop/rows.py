@@ -1,7 +1,8 @@
 """Rows: how what was said for a question is written into the thread table, and read back.
 
-A row is one turn: the user's, everything the model said in one answer, or one tool's result. Its
-`call_id` makes it unique in its round, so that a row that is written twice is one row.
+A row is one turn: the user's, everything the model said in one answer, one tool's result, or the
+summary of the rounds up to its own. Its `call_id` makes it unique in its round, so that a row that
+is written twice is one row.
 """
 
 import json
@@ -15,16 +16,22 @@ from colony.long_results import named
 from colony.operations import MARK
 from colony.schema import Row
 
-USER, ASSISTANT, TOOL = "user", "assistant", "tool"
+USER, ASSISTANT, TOOL, SUMMARY = "user", "assistant", "tool", "summary"
 COLUMNS = ("turn_id", "iter", "role", "fired", "turn")
 
 # What stands for the user's row where results are counted. No call has such an id.
 QUESTION = f"{MARK}question"
 
 
-def user_row(turn_id: str, entry: Entry) -> Row:
-    """The row of the question itself."""
-    return _row(turn_id, 0, USER, QUESTION, entry.to_json())
+def user_row(turn_id: str, entry: Entry, *, earlier: Sequence[Entry] = ()) -> Row:
+    """The row of the question itself, behind what was said `earlier` in its session.
+
+    So every round of the question, and whoever reads the record, sees the same conversation.
+    """
+    turn: JsonValue = entry.to_json()
+    if earlier:
+        turn = [*(said.to_json() for said in earlier), turn]
+    return _row(turn_id, 0, USER, QUESTION, turn)
 
 
 def assistant_row(turn_id: str, iteration: int, entries: Sequence[Entry]) -> Row:
@@ -36,6 +43,11 @@ def assistant_row(turn_id: str, iteration: int, entries: Sequence[Entry]) -> Row
 def tool_row(turn_id: str, iteration: int, result: Entry) -> Row:
     """The row of one result, under the id of the call it answers."""
     return _row(turn_id, iteration, TOOL, result.id or "", result.to_json())
+
+
+def summary_row(turn_id: str, boundary: int, summary: Entry) -> Row:
+    """The row of a summary of all rounds up to and with `boundary`."""
+    return _row(turn_id, boundary, SUMMARY, "", summary.to_json())
 
 
 def results_in(envelope: Envelope) -> list[Entry]:

@@ -9,7 +9,7 @@ from typing import Self
 
 from colony.body import Entry
 from colony.schema import Row
-from workers.toolloop.rows import ASSISTANT, TOOL, USER, entries_of
+from workers.toolloop.rows import ASSISTANT, SUMMARY, TOOL, USER, entries_of
 
 
 @dataclass(slots=True)
@@ -42,12 +42,25 @@ class Round:
         return [self.results[call_id] for call_id in self.expected if call_id in self.results]
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What stands for all rounds up to and with `boundary`."""
+
+    boundary: int
+    entry: Entry
+
+
 @dataclass(slots=True)
 class Thread:
-    """What is known of one question."""
+    """What is known of one question: what was said `earlier` in its session, and its rounds.
+
+    Of several summaries the one that reaches furthest counts.
+    """
 
     question: Entry | None = None
+    earlier: list[Entry] = field(default_factory=list)
     rounds: dict[int, Round] = field(default_factory=dict)
+    summary: Summary | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Row], turn_id: str) -> Self:
@@ -68,11 +81,22 @@ class Thread:
         """The rounds in which the model has said something, the oldest first."""
         return [self.rounds[number] for number in sorted(self.rounds) if self.rounds[number].said]
 
+    @property
+    def unfolded(self) -> list[Round]:
+        """The rounds that no summary stands for, the oldest first."""
+        boundary = -1 if self.summary is None else self.summary.boundary
+        return [found for found in self.in_order if found.iteration > boundary]
+
     def _add(self, row: Row) -> None:
         number, role = row["iter"], row["role"]
         assert isinstance(number, int)
         if role == USER:
-            self.question = self.question or entries_of(row)[0]
+            if self.question is None:
+                *self.earlier, self.question = entries_of(row)
+            return
+        if role == SUMMARY:
+            if self.summary is None or number > self.summary.boundary:
+                self.summary = Summary(number, entries_of(row)[0])
             return
         if role not in (ASSISTANT, TOOL):
             return

@@ -28,17 +28,19 @@ def fire(thread: Thread, caps: ViewParams) -> Emission:
 
 
 def view(thread: Thread, caps: ViewParams) -> list[Entry]:
-    """The question, then each round that is shown: the calls, and their results in call order."""
+    """What was said earlier and the question, the newest summary, then each round that is shown:
+    the calls, and their results in call order."""
     shown: list[list[Entry]] = []
     total = 0
-    for found in reversed(thread.in_order):
+    for found in reversed(thread.unfolded):
         entries = [*found.said, *_results(found, caps)]
         total += sum(_weight(entry) for entry in entries)
         if shown and (total > caps.max_view_bytes or len(shown) == caps.max_rounds):
             break
         shown.append(entries)
-    question = [thread.question] if thread.question else []
-    return [*question, *(entry for entries in reversed(shown) for entry in entries)]
+    question = [*thread.earlier, thread.question] if thread.question else []
+    summary = [thread.summary.entry] if thread.summary else []
+    return [*question, *summary, *(entry for entries in reversed(shown) for entry in entries)]
 
 
 def cut(text: str, limit: int) -> str:
