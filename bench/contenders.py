@@ -14,6 +14,7 @@ from colony.body import Body, Entry
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import eventually
 from colony.topology.load import load
 from colony.topology.model import TopologySpec
 from colony.traces import Traces
@@ -128,9 +129,11 @@ async def send(link: Link, keys: Keys, entry: str, count: int) -> list[str]:
 
 async def until_ended(link: Link, keys: Keys, count: int, *, timeout_s: float = 600) -> None:
     """Wait until `count` traces have ended."""
-    async with asyncio.timeout(timeout_s):
-        while int(await link.command("ZCARD", keys.ended_traces())) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+
+    async def ended() -> bool:
+        return int(await link.command("ZCARD", keys.ended_traces())) >= count
+
+    await eventually(ended, f"{count} traces have ended", patience_s=timeout_s)
 
 
 async def _publish(url: str, spec: TopologySpec) -> None:

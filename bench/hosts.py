@@ -18,8 +18,9 @@ from pathlib import Path
 from bench.measure import machine
 from colony.embedded import find_binary
 from colony.keys import GROUP
+from colony.testing.claims import eventually
 from colony.testing.fleet import Process
-from tests.faults.host_colony import CELLS, HostColony, Site, eventually
+from tests.faults.host_colony import CELLS, HostColony, Site
 from tests.faults.hosts import NamespacesRefused
 
 CLAIM_IDLE_S = 60.0

@@ -22,6 +22,7 @@ from bench.contenders import NAME, running
 from colony.body import Body, Entry
 from colony.keys import Keys
 from colony.link import Link
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Traces
 
@@ -164,9 +165,10 @@ def _round() -> Body:
 
 
 async def _until_open(link: Link, keys: Keys, most: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while int(await link.command("ZCARD", keys.open_traces())) > most:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async def few() -> bool:
+        return int(await link.command("ZCARD", keys.open_traces())) <= most
+
+    await eventually(few, f"at most {most} traces are open", patience_s=PATIENCE_S)
 
 
 async def _swept_last(link: Link, keys: Keys) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from colony.pace import Pace
 from colony.publication import Publication
 from colony.roles import Router, Worker
 from colony.slots import holders
+from colony.testing.claims import eventually
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Trace, Traces
@@ -100,21 +101,13 @@ class Colony:
         async def all_ended() -> bool:
             return all([(await self.traces.get(i)).ended for i in trace_ids])
 
-        await until(all_ended)
+        await eventually(all_ended)
         return [await self.traces.get(i) for i in trace_ids]
 
     async def pending(self, source: str = SOURCE) -> list[tuple[str, int]]:
         """Owner and number of deliveries of every entry that is held."""
         found = await self.link.command("XPENDING", source, GROUP, "-", "+", 99)
         return [(owner.decode(), times) for _, owner, _, times in found]
-
-
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -170,7 +163,7 @@ class Handles:
         async def enough() -> bool:
             return len(self.begun) >= count
 
-        await until(enough)
+        await eventually(enough)
 
 
 @pytest.mark.parametrize("claim_idle_s", [12, 60, 600])
@@ -276,7 +269,7 @@ async def test_a_worker_under_another_name_takes_up_at_once_what_was_handed_back
     async def two() -> bool:
         return bool(await colony.link.command("HLEN", KEYS.slots("worker")) == 2)
 
-    await until(two)
+    await eventually(two)
     await colony.stop(worker)
     await handles.began(2)
     handles.let_go()
@@ -312,7 +305,7 @@ async def test_a_poisonous_envelope_alone_is_given_up_and_its_neighbours_are_not
     async def all_there() -> bool:
         return bool(await colony.link.command("XLEN", SOURCE) == 16)
 
-    await until(all_there)
+    await eventually(all_there)
     crashes = 0
     while not (await colony.traces.get(poison)).ended:
         crashing.clear()
@@ -326,7 +319,7 @@ async def test_a_poisonous_envelope_alone_is_given_up_and_its_neighbours_are_not
                 async def all_begun() -> bool:
                     return len(handled) == 16
 
-                await until(all_begun)
+                await eventually(all_begun)
             crashes += 1
             await colony.crash(worker)
         done.cancel()
@@ -353,7 +346,7 @@ async def test_renewal_keeps_the_delivery_of_a_long_handler(colony: Colony, acts
     async def three_times_the_idle() -> bool:
         return asyncio.get_running_loop().time() - begun > 0.9
 
-    await until(three_times_the_idle)
+    await eventually(three_times_the_idle)
     handles.let_go()
     await colony.ended(trace_id)
 
@@ -441,20 +434,20 @@ async def test_a_handler_that_blocks_the_loop_loses_its_delivery_to_an_owner_tha
     colony.router()
     async with wedged:
         trace_id = await colony.send()
-        await until(lambda: is_set(wedged.begun))
+        await eventually(lambda: is_set(wedged.begun))
         asleep_since = asyncio.get_running_loop().time()
         colony.worker(replace(PACE, claim_idle_ms=50))
         await handles.began()
         if committed:
             handles.let_go()
             await colony.ended(trace_id)
-        await until(lambda: passed(asleep_since + 2))
+        await eventually(lambda: passed(asleep_since + 2))
         # Its lease is renewed by the same loop: whoever looks sees that it is not there.
         assert len(await holders(colony.link, KEYS, "worker")) < 2
 
         wedged.wake()
 
-        await until(lambda: lost_claims(colony, 1))
+        await eventually(lambda: lost_claims(colony, 1))
     handles.let_go()
     (trace,) = await colony.ended(trace_id)
     assert (handles.begun, handles.broken_off) == ([trace_id], [])
@@ -499,7 +492,7 @@ async def test_a_lost_reply_is_asked_for_again_and_nothing_is_late(
     async def lost() -> bool:
         return not faults.armed
 
-    await until(lost)
+    await eventually(lost)
     handles.let_go()
 
     ended = await colony.ended(*traces)
@@ -526,7 +519,7 @@ async def test_a_mistake_of_colonys_own_leaves_the_delivery_to_others(
     monkeypatch.setattr(Traces, "attempt", attempt)
     colony.router()
     trace_id = await colony.send()
-    await until(lambda: waits(colony))
+    await eventually(lambda: waits(colony))
     await Inbox(colony.link, "gone").read([SOURCE], count=1, block_ms=None)
     colony.worker(replace(PACE, claim_idle_ms=50))
 
@@ -548,7 +541,7 @@ async def test_a_delivery_that_was_moved_often_and_never_handled_is_not_blamed(
     handles = Handles(acts, held=False)
     router = colony.router()
     trace_id = await colony.send()
-    await until(lambda: waits(colony))
+    await eventually(lambda: waits(colony))
     inbox = Inbox(colony.link, "worker-0")
     await inbox.read([SOURCE], count=1, block_ms=None)
     for _ in range(10):
@@ -578,10 +571,10 @@ async def test_what_is_committed_while_it_is_renewed_was_not_lost(
         return not faults.armed
 
     faults.arm("before_renew=delay:0.5,after_renew=delay:0")
-    await until(reached)
+    await eventually(reached)
     handles.let_go()
     await colony.ended(trace_id)
-    await until(answered)
+    await eventually(answered)
     await colony.stop(worker)
 
     assert lines(caplog, "claim_lost") == []
@@ -635,7 +628,7 @@ async def test_a_handler_that_goes_on_after_its_claim_was_lost_publishes_nothing
     await stubborn.begun.wait()
     ((entry, _),) = await colony.link.command("XRANGE", SOURCE, "-", "+")
     await colony.link.command("XCLAIM", SOURCE, GROUP, "somebody-else", 0, entry, "JUSTID")
-    await until(lambda: lost_claims(colony, 1))
+    await eventually(lambda: lost_claims(colony, 1))
     assert len(lines(caplog, "claim_lost")) == 1
 
     stubborn.released.set()
@@ -660,7 +653,7 @@ async def test_an_owner_that_lost_its_claim_stops_when_it_renews(
     async def stopped() -> bool:
         return handles.broken_off == [trace_id]
 
-    await until(stopped)
+    await eventually(stopped)
     assert await colony.pending() == [("somebody-else", 1)]
 
 
@@ -677,7 +670,7 @@ async def test_a_delivery_that_comes_back_while_it_is_handled_is_not_handled_twi
     async def reclaimed() -> bool:
         return (await colony.pending())[0][1] >= 4
 
-    await until(reclaimed)
+    await eventually(reclaimed)
     handles.let_go()
     (trace,) = await colony.ended(trace_id)
 
@@ -754,7 +747,7 @@ async def test_a_reply_that_was_lost_is_read_again_after_reconnecting(colony: Co
     async def leased() -> bool:
         return bool(await colony.link.command("EXISTS", KEYS.slots("worker")))
 
-    await until(leased)
+    await eventually(leased)
     router = colony.router()
     trace_id = await colony.send()
     await colony.ended(trace_id)
@@ -773,7 +766,7 @@ async def test_a_reply_that_was_lost_is_read_again_after_reconnecting(colony: Co
     async def handled() -> bool:
         return bool(await colony.link.command("XLEN", SOURCE) == 0)
 
-    await until(handled)
+    await eventually(handled)
     assert (await colony.traces.get(lost)).live == 1
 
 
@@ -790,7 +783,7 @@ async def test_who_lost_its_slot_abandons_what_it_has_and_goes_on_under_another_
     async def abandoned() -> bool:
         return handles.broken_off == [trace_id]
 
-    await until(abandoned)
+    await eventually(abandoned)
     handles.let_go()
     (trace,) = await colony.ended(trace_id)
 
@@ -817,7 +810,7 @@ async def test_who_wakes_to_end_hands_nothing_back_that_a_namesake_holds_by_now(
     async def overslept() -> bool:
         return len(await idle_for(150)) == 1
 
-    await until(overslept)
+    await eventually(overslept)
     await colony.link.command("HSET", KEYS.slots("worker"), 0, "another 99999999999999 {}")
     await Inbox(colony.link, "worker-0").history(SOURCE)
     await colony.stop(slept)
@@ -841,7 +834,7 @@ async def test_after_a_restart_of_the_server_what_was_in_hand_is_handled_again(
 
         server.restart()
         handles.let_go()
-        await until(lambda: reachable(colony))
+        await eventually(lambda: reachable(colony))
         (trace,) = await colony.ended(trace_id)
 
         assert (trace.cause, trace.outputs) == ("completed", 1)
@@ -873,7 +866,7 @@ async def test_a_server_that_is_away_is_told_once(
         with caplog.at_level(logging.ERROR):
             await asyncio.sleep(0)
             server.restart()
-            await until(lambda: reachable(colony))
+            await eventually(lambda: reachable(colony))
             await colony.ended(await colony.send())
         lines = [line for line in caplog.messages if "server_unavailable" in line]
         assert len(lines) == 1
@@ -999,7 +992,7 @@ async def test_a_worker_tells_at_once_what_it_hosts(colony: Colony) -> None:
         found = await holders(colony.link, KEYS, "worker")
         return [h.about["cells"] for h in found] == [["/a", "/new", "/sink"]]
 
-    await until(told)
+    await eventually(told)
 
 
 async def test_a_tree_is_followed_live(colony: Colony, acts: Acts) -> None:
@@ -1011,7 +1004,7 @@ async def test_a_tree_is_followed_live(colony: Colony, acts: Acts) -> None:
     async def known() -> bool:
         return bool(await colony.link.command("HGET", KEYS.topology(), "version") == b"2")
 
-    await until(known)
+    await eventually(known)
     handles = Handles(acts, held=False, name="")
     trace_id = None
     async with asyncio.timeout(10):
@@ -1055,5 +1048,5 @@ async def started(colony: Colony, role: Role) -> Role:
         key = KEYS.slots("worker" if isinstance(role, Worker) else "router")
         return bool(await colony.link.command("EXISTS", key))
 
-    await until(leased)
+    await eventually(leased)
     return role

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import redis
 
 from colony.embedded import EmbeddedServer, binary, find_binary, server, url_in
 from colony.errors import ConfigError, ServerMissing, ServerUnfit
+from colony.testing.claims import block_until
 from colony.testing.redis_server import RedisServer
 
 THREE_STEPS = "for _, key in ipairs(KEYS) do redis.call('INCR', key) end"
@@ -31,13 +31,6 @@ if child:
     print(server.pid, server._watchdog.pid, child, flush=True)
 threading.Event().wait()
 """
-
-
-def eventually(claim: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not claim():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.01)
 
 
 def lives(process: int) -> bool:
@@ -95,7 +88,7 @@ def owner(data: Path, redis_binary: Path) -> Iterator[Owner]:
     started = Owner(data, redis_binary)
     yield started
     started.kill()
-    eventually(lambda: not lives(started.server))
+    block_until(lambda: not lives(started.server))
 
 
 # Which server
@@ -297,7 +290,7 @@ def test_server_ends_when_its_owner_is_killed(data: Path, redis_binary: Path, fo
     owner.kill()
 
     try:
-        eventually(lambda: not lives(owner.server) and not lives(owner.watchdog))
+        block_until(lambda: not lives(owner.server) and not lives(owner.watchdog))
         assert lives(owner.child) is forks or owner.child == 1
     finally:
         if forks:
@@ -308,7 +301,7 @@ def test_server_ends_when_its_owner_is_killed(data: Path, redis_binary: Path, fo
 def test_server_ends_when_its_watchdog_is_killed(owner: Owner) -> None:
     os.kill(owner.watchdog, signal.SIGKILL)
 
-    eventually(lambda: not lives(owner.server))
+    block_until(lambda: not lives(owner.server))
 
 
 def test_server_outlives_the_thread_that_started_it(data: Path, redis_binary: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import bind
 from colony.streams import Broken, Delivery
+from colony.testing.claims import eventually
 from colony.testing.redis_server import RedisServer
 
 KEYS = Keys("test")
@@ -46,14 +47,6 @@ def names(found: list[Delivery | Broken]) -> list[str]:
     return [read.head.id for read in found if isinstance(read, Delivery)]
 
 
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.005)
-
-
 async def blocked(link: Link) -> bool:
     return b"blocked_clients:0" not in await link.command("INFO", "clients")
 
@@ -80,7 +73,7 @@ async def test_an_entry_that_comes_while_a_read_waits_arrives_at_once(
     task = asyncio.create_task(
         Inbox(link, "c", reader=reader).read([A, B], count=9, block_ms=10_000)
     )
-    await until(lambda: blocked(link))
+    await eventually(lambda: blocked(link))
 
     await add(link, B, "b")
 
@@ -101,7 +94,7 @@ async def test_a_group_that_goes_while_a_read_waits_is_made_again(
 ) -> None:
     inbox = Inbox(link, "c", reader=reader)
     task = asyncio.create_task(inbox.read([A], count=9, block_ms=10_000))
-    await until(lambda: blocked(link))
+    await eventually(lambda: blocked(link))
 
     await link.command(*command)
     await add(link, A, "after")

@@ -1,7 +1,7 @@
 """The link on a real server, and on one that says what no healthy server does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from colony.errors import ServerChanged, ServerFull, ServerUnavailable, ServerUn
 from colony.keys import Keys
 from colony.link import Link, check_server, server_problems
 from colony.lua.registry import bind
+from colony.testing.claims import eventually
 from colony.testing.redis_server import RedisServer
 
 KEYS = Keys("test")
@@ -39,14 +40,6 @@ async def kill(link: Link, client: int) -> None:
 async def stat(link: Link, name: str) -> int:
     info = (await link.command("INFO", "stats")).decode()
     return int(info.partition(f"{name}:")[2].split()[0])
-
-
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.005)
 
 
 async def blocked(link: Link) -> bool:
@@ -143,7 +136,7 @@ async def test_a_lost_connection_fails_everything_under_way_and_the_next_call_re
     server = await link.open()
     tasks = [asyncio.create_task(link.command("BLPOP", f"list-{n}", 0)) for n in range(3)]
     async with other(redis_url) as admin:
-        await until(lambda: blocked(admin))
+        await eventually(lambda: blocked(admin))
         await kill(admin, client)
 
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -164,7 +157,7 @@ async def test_closing_fails_whoever_waits_and_is_for_good(link: Link, redis_url
     await link.open()
     task = asyncio.create_task(link.command("BLPOP", "empty", 0))
     async with other(redis_url) as admin:
-        await until(lambda: blocked(admin))
+        await eventually(lambda: blocked(admin))
 
     await link.close()
 
@@ -344,7 +337,7 @@ async def test_a_state_of_the_server_is_never_the_fault_of_what_was_asked(word: 
 async def test_a_server_that_speaks_unasked_is_left(redis_url: str) -> None:
     async with impostor(INFO, "+PONG\r\n+PONG", "+PONG") as url, other(url) as link:
         assert await link.command("PING") == b"PONG"
-        await until(lambda: lost(link))
+        await eventually(lambda: lost(link))
 
         assert await link.command("PING") == b"PONG"
 

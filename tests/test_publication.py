@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,6 +10,7 @@ from colony.errors import TopologyConflict, TopologyError
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, Topology, TopologySpec
 
 KEYS = Keys("test")
@@ -31,14 +32,6 @@ async def link(redis_url: str) -> AsyncIterator[Link]:
 @pytest.fixture
 def publication(link: Link) -> Publication:
     return Publication(link, KEYS)
-
-
-async def until(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if claim():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_each_publication_is_the_next_version(publication: Publication) -> None:
@@ -109,9 +102,9 @@ async def test_a_follower_sees_each_version_before_it_is_routed_by(
     publication.follow(follow)
     await publication.publish(tree("/a"))
     watching = asyncio.create_task(publication.watch())
-    await until(lambda: publication.current.version == 1)
+    await eventually(lambda: publication.current.version == 1)
     await Publication(link, KEYS).publish(tree("/b"))
-    await until(lambda: publication.current.version == 2)
+    await eventually(lambda: publication.current.version == 2)
     watching.cancel()
 
     assert seen == [(0, 1), (1, 2)]
@@ -130,9 +123,9 @@ async def test_a_version_that_cannot_be_read_is_passed_over_and_the_next_one_tak
 
     with caplog.at_level(logging.ERROR, "colony.publication"):
         watching = asyncio.create_task(publication.watch())
-        await until(lambda: bool(caplog.messages))
+        await eventually(lambda: caplog.messages)
     await publication.publish(tree("/b"))
-    await until(lambda: publication.current.version == 3)
+    await eventually(lambda: publication.current.version == 3)
     watching.cancel()
     assert "topology_unreadable" in caplog.messages[0]
 

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from colony.link import Link
 from colony.pace import Pace
 from colony.publication import Publication
 from colony.roles import Router, Worker
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from colony.traces import Trace, Traces
 
@@ -64,7 +65,7 @@ class Colony:
         async def begun() -> bool:
             return len(self.handlers.begun) == count  # type: ignore[attr-defined]
 
-        await until(begun)
+        await eventually(begun)
         return [born.trace_id for born in births]
 
     def let_go(self) -> None:
@@ -74,19 +75,11 @@ class Colony:
         async def all_ended() -> bool:
             return all([(await self.traces.get(trace_id)).ended for trace_id in trace_ids])
 
-        await until(all_ended)
+        await eventually(all_ended)
         return [await self.traces.get(trace_id) for trace_id in trace_ids]
 
     async def counted(self, name: str) -> int:
         return (await Counts(self.link, KEYS).read())[name]
-
-
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -146,7 +139,7 @@ async def test_entries_whose_consumer_is_deleted_while_they_are_handled_are_take
     async def adopted() -> bool:
         return await colony.counted("orphans_adopted") == 2
 
-    await until(adopted)
+    await eventually(adopted)
     colony.let_go()
 
     for trace in await colony.ended(traces):

@@ -15,6 +15,7 @@ from colony.publication import Publication
 from colony.repairs import MOST_PAGES, NOBODY, PAGE, Repairs
 from colony.slots import Slots
 from colony.streams import Delivery
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, TopologySpec
 
 KEYS = Keys("test")
@@ -158,9 +159,7 @@ async def test_a_reader_whose_name_was_forgotten_while_it_waits_gets_what_comes(
     waiting = asyncio.create_task(
         Inbox(link, "worker-7", reader=reader).read([A], count=9, block_ms=10_000)
     )
-    async with asyncio.timeout(10):
-        while not await blocked(link):
-            pass
+    await eventually(lambda: blocked(link))
 
     assert await repairs.forget_consumers(idle_ms=-1) == 1
     (entry,) = await add(link, "x")

@@ -16,6 +16,7 @@ from colony.link import Link
 from colony.publication import Publication
 from colony.slots import Slots
 from colony.streams import Delivery, Outcome, Outgoing, Step, Streams
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Traces
 from colony.unhosted import Unhosted
@@ -65,10 +66,11 @@ async def passes(link: Link, ms: int) -> None:
         return int(seconds) * 1000 + int(micros) // 1000
 
     begun = await now()
-    while True:
-        if await now() > begun + ms:
-            return
-        await asyncio.sleep(0)
+
+    async def passed() -> bool:
+        return await now() > begun + ms
+
+    await eventually(passed)
 
 
 async def apply(unhosted: Unhosted, spec: TopologySpec) -> None:

@@ -18,6 +18,7 @@ from colony.dead_letters import Buried
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import CellError, Fenced
 from colony.streams import Delivery
+from colony.testing.claims import eventually
 from colony.testing.harness import Harness
 from colony.topology.model import (
     CellSettings,
@@ -502,11 +503,7 @@ async def test_work_that_waited_for_its_turn_is_asked_for_again(
     for birth in await harness.pending():
         await harness.step(birth)
     tasks = [asyncio.create_task(harness.step(d)) for d in await harness.pending()]
-    async with asyncio.timeout(5):
-        while True:
-            if called:
-                break
-            await asyncio.sleep(0.005)
+    await eventually(lambda: called)
     await harness.traces.end(second, "cancelled", "by hand")
     go_on.set()
 
@@ -578,11 +575,7 @@ async def test_a_cell_that_is_replaced_finishes_what_it_has_in_hand(
     harness = await start(probe("/a", act="waits"), edge("/a", "/a"))
     delivery = await at_cell(harness, await harness.ask("/a", "x"))
     task = asyncio.create_task(harness.step(delivery))
-    async with asyncio.timeout(5):
-        while True:
-            if said:
-                break
-            await asyncio.sleep(0.005)
+    await eventually(lambda: said)
 
     changed = TopologySpec(cells=(probe("/a", act="other"),), edges=(edge("/a", "/a"),))
     await harness.publication.publish(changed)
@@ -590,11 +583,7 @@ async def test_a_cell_that_is_replaced_finishes_what_it_has_in_hand(
     assert said == ["begun"]
     go_on.set()
     assert (await task).token == "committed"
-    async with asyncio.timeout(5):
-        while True:
-            if said[-1] == "stopped":
-                break
-            await asyncio.sleep(0.005)
+    await eventually(lambda: said[-1] == "stopped")
 
     assert said == ["begun", "done", "stopped"]
 

@@ -5,7 +5,8 @@ import asyncio
 from colony.config import Config
 from colony.keys import Keys
 from colony.link import Link
-from colony.slots import Holder, holders
+from colony.slots import holders
+from colony.testing.claims import eventually
 from colony.trees import shipped
 from colony.worker_processes import WorkerProcesses
 
@@ -17,11 +18,7 @@ async def test_a_worker_holds_on_for_as_long_as_the_settings_say(redis_url: str)
     processes = WorkerProcesses(config, redis_url, shipped("hello"), 1)
     serving = asyncio.create_task(processes.serve())
 
-    found: list[Holder] = []
-    async with asyncio.timeout(60):
-        while not found:
-            await asyncio.sleep(0.05)
-            found = await holders(link, keys, "worker")
+    found = await eventually(lambda: holders(link, keys, "worker"))
     seconds, _ = await link.command("TIME")
 
     assert found[0].until / 1000 - int(seconds) < 5

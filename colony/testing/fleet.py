@@ -4,13 +4,11 @@ Each is what `colony router`, `worker` or `api` is on any host: started by the c
 environment of its own, known by its process id.
 """
 
-import asyncio
 import json
 import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +21,11 @@ from colony import faults
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import block_until, comes_true
 from colony.testing.nursery import Nursery
 from colony.topology.load import load
 
 PATIENCE_S: Final = 30.0
-POLL_S: Final = 0.01
 
 Role = Literal["router", "worker", "jobs", "api"]
 
@@ -104,7 +102,7 @@ class Process:
 
     async def ended(self, *, timeout_s: float = PATIENCE_S) -> int:
         """Its exit status, once it has ended; raises AssertionError where it does not."""
-        while not await self._within(lambda: not self.running, timeout_s):
+        if not await comes_true(lambda: not self.running, patience_s=timeout_s):
             raise AssertionError(f"{self.role} {self.pid} does not end:\n{self.log}")
         status = self.status
         assert status is not None
@@ -115,18 +113,9 @@ class Process:
         await self._until(lambda: self.frozen, "stand still", timeout_s)
 
     async def _until(self, claim: Callable[[], bool], what: str, timeout_s: float) -> None:
-        held = await self._within(lambda: claim() or not self.running, timeout_s)
-        if not (held and claim()):
+        await comes_true(lambda: claim() or not self.running, patience_s=timeout_s)
+        if not claim():
             raise AssertionError(f"{self.role} {self.pid} does not {what}:\n{self.log}")
-
-    @staticmethod
-    async def _within(claim: Callable[[], bool], timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while not claim():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
 
 
 class Fleet:
@@ -214,8 +203,7 @@ class Fleet:
         """Every process is gone, killed, and its log removed. A repeat changes nothing."""
         for process in self.processes:
             process.kill()
-        while any(process.running for process in self.processes):
-            time.sleep(POLL_S)
+        block_until(lambda: not any(process.running for process in self.processes), "all end")
         shutil.rmtree(self._logs, ignore_errors=True)
 
     def _start(

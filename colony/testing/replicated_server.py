@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +21,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from colony.testing.claims import block_until
+
 SERVICE: Final = "main"
 PATIENCE_S: Final = 30.0
-POLL_S: Final = 0.02
 
 # The shell holds the lifeline: when its standard input ends, because its owner is gone or wants it,
 # so does the server, a frozen one too.
@@ -326,11 +326,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _await(claim: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+    def known_to_hold() -> bool:
         with suppress(redis.ConnectionError, redis.TimeoutError):
-            if claim():
-                return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {PATIENCE_S:.0f} s: {what}")
-        time.sleep(POLL_S)
+            return claim()
+        return False
+
+    block_until(known_to_hold, what, patience_s=PATIENCE_S)

@@ -1,7 +1,7 @@
 """What cells tell: heard by whoever follows now, once, and in the way of nobody."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,32 +15,17 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.live import LiveEvent
 from colony.records import HopRecord
+from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec
 
 PATIENCE_S = 20
 HELLO = Body.of(Entry.say("user", "x"))
-
-Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 @pytest.fixture
 async def access(redis_url: str) -> AsyncIterator[Access]:
     async with Access(redis_url, "live") as access:
         yield access
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    """Ask until a claim holds, for a while at most."""
-
-    async def ask(claim: Callable[[], Awaitable[bool]]) -> None:
-        for _ in range(PATIENCE_S * 50):
-            if await claim():
-                return
-            await asyncio.sleep(0.02)
-        pytest.fail("it did not become so")
-
-    return ask
 
 
 def host(link: Link, trace_id: str) -> LiveHost:
@@ -75,9 +60,7 @@ def delta(offset: int, text: str, **facts: Any) -> LiveEvent:
     return LiveEvent("t-1", "/llm", given.pop("kind", "text"), given)
 
 
-async def test_what_a_cell_tells_comes_to_those_who_follow_its_trace(
-    access: Access, eventually: Eventually
-) -> None:
+async def test_what_a_cell_tells_comes_to_those_who_follow_its_trace(access: Access) -> None:
     mine, other = await birth(access), await birth(access)
     hearing = asyncio.ensure_future(anext(told(access, mine)))
     await eventually(lambda: _is(access, 1))
@@ -96,9 +79,7 @@ async def test_what_a_cell_tells_comes_to_those_who_follow_its_trace(
     }
 
 
-async def test_a_process_listens_once_and_only_while_somebody_follows(
-    access: Access, eventually: Eventually
-) -> None:
+async def test_a_process_listens_once_and_only_while_somebody_follows(access: Access) -> None:
     traces = [await birth(access) for _ in range(3)]
     following = [asyncio.ensure_future(anext(told(access, trace))) for trace in traces]
     await eventually(lambda: _is(access, 1))
@@ -112,7 +93,7 @@ async def test_a_process_listens_once_and_only_while_somebody_follows(
 
 
 async def test_hops_and_what_is_told_come_in_one_stream_to_the_end_of_the_trace(
-    access: Access, eventually: Eventually
+    access: Access,
 ) -> None:
     trace_id = await birth(access)
     seen: list[HopRecord | LiveEvent] = []
@@ -124,7 +105,7 @@ async def test_hops_and_what_is_told_come_in_one_stream_to_the_end_of_the_trace(
     following = asyncio.create_task(follow())
     await eventually(lambda: _is(access, 1))
     await host(access.link, trace_id).tell("text", text="a", offset=0, message_id="m")
-    await eventually(lambda: _holds(lambda: len(seen) == 1))
+    await eventually(lambda: len(seen) == 1)
     await access.traces.end(trace_id, "cancelled", "cancelled")
     await access.link.command("HSET", access.keys.trace(trace_id), "live", 0)
 
@@ -132,9 +113,7 @@ async def test_hops_and_what_is_told_come_in_one_stream_to_the_end_of_the_trace(
     assert [type(item) for item in seen] == [LiveEvent]
 
 
-async def test_a_connection_that_is_lost_is_opened_again(
-    access: Access, eventually: Eventually
-) -> None:
+async def test_a_connection_that_is_lost_is_opened_again(access: Access) -> None:
     trace_id = await birth(access)
     hearing = asyncio.ensure_future(anext(told(access, trace_id)))
     await eventually(lambda: _is(access, 1))
@@ -193,7 +172,3 @@ def test_what_is_no_event_is_left_out(message: bytes) -> None:
 
 async def _is(access: Access, count: int) -> bool:
     return await listeners(access) == count
-
-
-async def _holds(claim: Callable[[], bool]) -> bool:
-    return claim()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -86,17 +86,3 @@ async def http(access: Access) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(make_app(access, token=None), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]:
-    """Ask until a claim holds, for ten seconds at most."""
-
-    async def ask(claim: Callable[[], Awaitable[bool]]) -> None:
-        for _ in range(500):
-            if await claim():
-                return
-            await asyncio.sleep(0.02)
-        pytest.fail("it did not become so within ten seconds")
-
-    return ask

@@ -2,16 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from colony.access import Access
+from colony.testing.claims import eventually
 from colony.topology.model import ColonySettings, TopologySpec
-
-Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 def message(text: str = "you", target: str = "/greet", **more: object) -> dict[str, Any]:
@@ -95,7 +94,7 @@ async def test_an_unknown_target_is_accepted_and_dies(
 
 
 async def test_a_hundred_waiters_share_one_connection(
-    http: httpx.AsyncClient, running: Access, eventually: Eventually
+    http: httpx.AsyncClient, running: Access
 ) -> None:
     await http.post("/messages", json=message(wait=10))
     before = await _clients(running)
@@ -309,7 +308,6 @@ async def test_a_server_that_may_evict_is_given_no_message(
     http: httpx.AsyncClient,
     access: Access,
     caplog: pytest.LogCaptureFixture,
-    eventually: Eventually,
 ) -> None:
     async def posted() -> tuple[int, str]:
         answer = await http.post("/messages", json=message())
@@ -341,7 +339,6 @@ async def test_above_the_backlog_a_message_is_refused_with_when_to_try_again(
     http: httpx.AsyncClient,
     access: Access,
     spec: TopologySpec,
-    eventually: Eventually,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     few = spec.model_copy(update={"settings": ColonySettings(ingress_backlog_max=2)})

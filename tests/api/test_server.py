@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ from colony.codec import decode_head
 from colony.errors import ConfigError
 from colony.live import LiveEvent
 from colony.log import Outage
+from colony.testing.claims import eventually
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import ColonySettings, TopologySpec
-
-Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -66,9 +65,7 @@ async def test_the_events_of_a_trace_are_its_hops_to_its_end(running: Access) ->
     assert [event["data"]["to_path"] for event in seen[:2]] == ["/greet", "/out"]
 
 
-async def test_what_a_cell_tells_comes_between_the_hops_of_its_trace(
-    running: Access, eventually: Eventually
-) -> None:
+async def test_what_a_cell_tells_comes_between_the_hops_of_its_trace(running: Access) -> None:
     trace_id = await admit(running, target="/slow")
     event = LiveEvent(trace_id, "/slow", "text", {"message_id": "m", "offset": 0, "text": "hel"})
     message = json.dumps(event.to_json())
@@ -122,9 +119,7 @@ async def test_taking_up_the_stream_of_all_starts_with_a_gap(running: Access) ->
             assert (await anext(stream))["event"] == "gap"
 
 
-async def test_the_budget_is_that_of_the_newest_tree(
-    access: Access, spec: TopologySpec, eventually: Eventually
-) -> None:
+async def test_the_budget_is_that_of_the_newest_tree(access: Access, spec: TopologySpec) -> None:
     async with serving(access.link.url) as (_, http):
         settings = ColonySettings(message_default_ttl=7)
         await access.publication.publish(spec.model_copy(update={"settings": settings}))
@@ -149,9 +144,7 @@ async def test_a_stop_ends_the_streams(running: Access) -> None:
                     await anext(stream)
 
 
-async def test_a_server_that_is_away_is_503_and_comes_back(
-    redis_binary: Path, eventually: Eventually
-) -> None:
+async def test_a_server_that_is_away_is_503_and_comes_back(redis_binary: Path) -> None:
     with RedisServer.start(redis_binary, fsync="always") as redis:
         async with serving(redis.url) as (_, http):
             redis.kill()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -14,19 +13,13 @@ import pytest
 import redis
 
 from colony.keys import GROUP, Keys
+from colony.testing.claims import block_until
 from colony.testing.model_server import ModelServer
 
 
 @pytest.fixture
 def env(redis_url: str, tmp_path: Path) -> dict[str, str]:
     return {"COLONY_REDIS_URL": redis_url, "XDG_STATE_HOME": str(tmp_path)}
-
-
-def eventually(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not claim():
-        assert time.monotonic() < deadline, "it did not become so within twenty seconds"
-        time.sleep(0.05)
 
 
 def process_of(role: str, colony) -> list[int]:
@@ -48,12 +41,12 @@ def test_up_keeps_its_workers_running_and_drains_when_it_ends(
     with run(*arguments, env=env) as process:
         told = json.loads(process.line())
         assert told["problems"] == []
-        eventually(lambda: len(process_of("worker", colony)) == 2)
+        block_until(lambda: len(process_of("worker", colony)) == 2)
         assert httpx.get(f"{told['api']}/healthz").status_code == 200
         [killed] = set(process_of("worker", colony)) - {process.popen.pid}
         os.kill(killed, signal.SIGKILL)
         # The lease of the one that was killed runs for a while.
-        eventually(lambda: len(process_of("worker", colony)) == 3)
+        block_until(lambda: len(process_of("worker", colony)) == 3)
         workers = set(process_of("worker", colony)) - {process.popen.pid}
 
         status, complaint = process.end()
@@ -62,7 +55,7 @@ def test_up_keeps_its_workers_running_and_drains_when_it_ends(
     assert "Traceback" not in complaint
     assert process_of("worker", colony) == [killed]
     assert process_of("router", colony) == []
-    eventually(lambda: all(gone(pid) for pid in workers))
+    block_until(lambda: all(gone(pid) for pid in workers))
 
 
 def test_up_takes_its_server_and_its_workers_along_by_kill_9(run, tree: Path, short: Path) -> None:
@@ -75,7 +68,7 @@ def test_up_takes_its_server_and_its_workers_along_by_kill_9(run, tree: Path, sh
         process.popen.kill()
         process.popen.wait()
 
-        eventually(lambda: all(gone(pid) for pid in children))
+        block_until(lambda: all(gone(pid) for pid in children))
 
 
 def test_up_keeps_what_it_was_sent_for_the_next_time(run, colony, tree: Path, short: Path) -> None:
@@ -100,7 +93,7 @@ def test_a_second_signal_does_not_wait_for_what_is_in_hand(
     with run("up", str(tree), "--api", "127.0.0.1:0", "--format", "json", env=env) as process:
         process.line()
         colony("send", "/slow", "you")
-        eventually(lambda: colony.json("status")["cells"][2]["waiting"] == 1)
+        block_until(lambda: colony.json("status")["cells"][2]["waiting"] == 1)
         process.popen.send_signal(signal.SIGINT)
         assert process.popen.stderr
         while "stopping" not in process.popen.stderr.readline():
@@ -136,7 +129,7 @@ def test_the_roles_run_apart_and_follow_a_tree_that_is_applied_later(
     ):
         assert api.popen.stderr
         address = json.loads(api.popen.stderr.readline())["address"]
-        eventually(lambda: len(colony.json("status")["processes"]) == 3)
+        block_until(lambda: len(colony.json("status")["processes"]) == 3)
         assert httpx.get(f"{address}/readyz").json()["code"] == "not_ready"
         colony("apply", str(tree))
 
@@ -163,7 +156,7 @@ def test_a_worker_ends_though_a_handler_never_does(
 
     with server, run("router", env=env), run("worker", env=env) as worker:
         colony("send", "/greet", "you")
-        eventually(lambda: held() == 1)
+        block_until(lambda: held() == 1)
 
         status, complaint = worker.end()
 
@@ -286,7 +279,7 @@ def test_the_demo_is_interrupted_cleanly(run, number: signal.Signals) -> None:
         folder = Path(name)
         with run("demo", env={"TMPDIR": name}) as process:
             process.line()
-            eventually(lambda: list(folder.glob("colony-demo-*/redis.sock")) != [])
+            block_until(lambda: list(folder.glob("colony-demo-*/redis.sock")) != [])
             status, complaint = process.end(number)
 
         assert (status, complaint) == (130, "interrupted\n")

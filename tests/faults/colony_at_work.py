@@ -4,7 +4,6 @@ What handlers say they do is kept on another server, which nothing happens to.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,6 +13,7 @@ from colony.errors import ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import comes_true
 from colony.testing.fleet import Fleet, Process
 from colony.testing.nursery import Nursery
 from tests.faults.tree import CELLS, ROOT, STORE, Kind, Sums, ask, judge, spec
@@ -21,7 +21,7 @@ from tests.faults.tree import CELLS, ROOT, STORE, Kind, Sums, ask, judge, spec
 CLAIM_IDLE_S: Final = 0.4
 PATIENCE_S: Final = 40.0
 POLL_S: Final = 0.02
-KINDS: Final[Sequence[Kind]] = ("rounds", "large", "ledger", "lull")
+KINDS: Final[Sequence[Kind]] = ("rounds", "large", "ledger", "lull", "turns", "talk")
 
 _JOURNAL: Final = "journal"
 
@@ -113,15 +113,14 @@ class ColonyAtWork:
 
     async def within(self, claim: Callable[[], Awaitable[bool]]) -> bool:
         """Whether the claim comes true while patience lasts; a server may be away meanwhile."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+
+        async def known_to_hold() -> bool:
             try:
-                if await claim():
-                    return True
+                return await claim()
             except ServerUnavailable:
-                pass
-            await asyncio.sleep(POLL_S)
-        return False
+                return False
+
+        return await comes_true(known_to_hold, patience_s=PATIENCE_S)
 
     async def attempts(self) -> dict[str, list[str]]:
         """The handles that were counted as attempts, by trace."""

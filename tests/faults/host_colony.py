@@ -1,9 +1,8 @@
 """A colony over several hosts: what a test asks it, holds up in it and finds out about it."""
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import scripts
 from colony.publication import Publication
+from colony.testing.claims import eventually
 from colony.testing.fleet import Fleet, Process
 from colony.testing.nursery import Nursery
 from colony.topology.load import load
@@ -281,17 +281,6 @@ class HostColony:
 def late(process: Process) -> bool:
     """Whether a process has logged that others have what it held."""
     return any(process.events(name) for name in ("claim_lost", "late", "abandoned"))
-
-
-async def eventually(claim: Callable[[], Any], what: str) -> None:
-    """Returns once the claim, which may be awaitable, is true; fails after a minute."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        found = claim()
-        if await found if asyncio.iscoroutine(found) else found:
-            return
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 def _tree() -> TopologySpec:

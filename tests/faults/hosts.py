@@ -10,7 +10,6 @@ import secrets
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from typing import Final, Self
 
 import redis
 
+from colony.testing.claims import block_until
+
 _PREFIX: Final = "colony"
 _SWITCH: Final = "switch"
 _CLONE_NEWNET: Final = 0x40000000
 _PR_SET_PDEATHSIG: Final = 1
-_PATIENCE_S: Final = 20.0
 _PORT: Final = 6379
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -160,15 +160,14 @@ def _end_with_parent() -> None:
 
 
 def _until_it_answers(url: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
     with redis.Redis.from_url(url) as client:
-        while True:
-            try:
-                client.ping()
-                return
-            except redis.ConnectionError:
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.01)
+
+        def answers() -> bool:
+            with suppress(redis.ConnectionError):
+                return bool(client.ping())
+            return False
+
+        block_until(answers, "the server answers")
 
 
 def _ip(*arguments: str) -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from colony.testing.claims import eventually
 from tests.faults.host_colony import (
     CLAIM_IDLE_S,
     ROUNDS,
     TOOLS,
     HostColony,
     Site,
-    eventually,
     late,
 )
 from tests.faults.hosts import Host, NamespacesRefused

@@ -1,8 +1,6 @@
 """A colony of processes whose cells run as jobs."""
 
-import asyncio
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,12 @@ from colony.jobs.order import queue_of
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import eventually
 from colony.testing.fleet import Fleet, Process
 from colony.testing.nursery import Nursery
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Traces
 
-PATIENCE_S = 60.0
 HANDLERS = Path(__file__).parent / "handlers"
 PROGRAMS = {
     "/work": "job_acts:handle",
@@ -109,33 +107,38 @@ class JobColony:
 
     async def outputs(self, trace_id: str) -> list[dict[str, Any]]:
         """What the trace has kept, once it has ended."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (await self.traces.get(trace_id)).ended:
-            assert time.monotonic() < deadline, self.logs()
-            await asyncio.sleep(0.02)
+
+        async def ended() -> bool:
+            return (await self.traces.get(trace_id)).ended
+
+        await self.until(ended, "end of the trace")
         return await self.traces.outputs(trace_id)
 
-    async def until(self, claim: Callable[[], bool], what: str) -> None:
-        """Returns as soon as the claim holds."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not claim():
-            assert time.monotonic() < deadline, f"no {what}:\n{self.logs()}"
-            await asyncio.sleep(0.02)
+    async def until(self, claim: Callable[[], object], what: str) -> None:
+        """Returns as soon as the claim holds; what was logged is told where it never does."""
+        try:
+            await eventually(claim, what)
+        except AssertionError as late:
+            late.add_note(self.logs())
+            raise
 
     async def until_waiting(self, count: int) -> None:
         """Returns as soon as so many jobs wait in the queue."""
-        deadline = time.monotonic() + PATIENCE_S
-        while await self.link.command("LLEN", f"rq:queue:{queue_of(self.keys)}") != count:
-            assert time.monotonic() < deadline, self.logs()
-            await asyncio.sleep(0.02)
+
+        async def waiting() -> bool:
+            queue = f"rq:queue:{queue_of(self.keys)}"
+            return bool(await self.link.command("LLEN", queue) == count)
+
+        await self.until(waiting, f"{count} waiting jobs")
 
     async def until_taken_over(self, path: str, count: int) -> None:
         """Returns as soon as so many envelopes of a cell are in the hands of a second worker."""
         pending = "XPENDING", self.keys.cell(path), GROUP, "-", "+", count
-        deadline = time.monotonic() + PATIENCE_S
-        while sum(times > 1 for *_, times in await self.link.command(*pending)) < count:
-            assert time.monotonic() < deadline, self.logs()
-            await asyncio.sleep(0.02)
+
+        async def taken_over() -> bool:
+            return sum(times > 1 for *_, times in await self.link.command(*pending)) >= count
+
+        await self.until(taken_over, f"{count} envelopes in other hands")
 
     def noted(self) -> list[str]:
         """What the acts have noted."""

@@ -14,7 +14,8 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
 from colony.jobs.order import KEEP_S, queue_of
-from tests.jobs.job_colony import PATIENCE_S, JobColony, text_of
+from colony.testing.claims import eventually
+from tests.jobs.job_colony import JobColony, text_of
 
 BY_HAND = ("worker", "--worker-class", "colony.jobs.process.JobWorker", "--serializer", "json")
 
@@ -135,19 +136,15 @@ def _queue(colony: JobColony, url: str) -> Queue:
 
 async def _status(job: Job) -> JobStatus | None:
     """How a job has ended."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            status = job.get_status()
-            if status not in (JobStatus.QUEUED, JobStatus.STARTED):
-                return status
-            await asyncio.sleep(0.02)
+    under_way = JobStatus.QUEUED, JobStatus.STARTED
+    await eventually(lambda: job.get_status() not in under_way, "the job ends")
+    return job.get_status()
 
 
 async def _ended(redis: Redis, count: int) -> list[bytes]:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            keys = redis.keys("rq:job:*")
-            states = {bytes(redis.hget(key, "status") or b"") for key in keys}
-            if len(keys) == count and states <= {b"finished", b"failed"}:
-                return [*keys]
-            await asyncio.sleep(0.02)
+    def ended() -> list[bytes]:
+        keys = [*redis.keys("rq:job:*")]
+        states = {bytes(redis.hget(key, "status") or b"") for key in keys}
+        return keys if len(keys) == count and states <= {b"finished", b"failed"} else []
+
+    return await eventually(ended, f"{count} jobs end")

@@ -13,8 +13,8 @@ from colony.errors import CellError, JobFailed, JobUntaken, ServerUnavailable
 from colony.jobs.order import END, INTERRUPTED, KEEP_S, Order, queue_of
 from colony.jobs.waiting import Jobs
 from colony.keys import Keys
+from colony.testing.claims import eventually
 
-PATIENCE_S = 60
 KEYS = Keys("waiting")
 ORDER = Order(
     server="s",
@@ -81,11 +81,7 @@ async def test_a_job_waits_behind_others_as_long_as_a_process_takes_them(
     queue.connection.expire(job.key, 1)
 
     # It looked, found somebody, and let the job lie for longer.
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if queue.connection.ttl(job.key) > 1:
-                break
-            await asyncio.sleep(0.005)
+    await eventually(lambda: queue.connection.ttl(job.key) > 1)
 
     assert not waiting.done()
     queue.connection.delete("rq:worker:busy")
@@ -160,8 +156,4 @@ async def test_sentinels_are_refused() -> None:
 
 
 async def _ordered(queue: Queue) -> Job:
-    while True:
-        found = queue.jobs
-        if found:
-            return found[0]
-        await asyncio.sleep(0.005)
+    return (await eventually(lambda: queue.jobs, "a job is ordered"))[0]

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from colony.testing.claims import block_until
 from colony.testing.fleet import Fleet
 from colony.testing.nursery import Nursery
 
@@ -96,10 +96,7 @@ def test_nothing_outlives_a_test_that_is_killed(redis_url: str) -> None:
     pids = [int(pid) for pid in run.stdout.split()]
 
     assert len(pids) == 2, run.stderr
-    deadline = time.monotonic() + 20
-    while any(_lives(pid) for pid in pids):
-        assert time.monotonic() < deadline, "a role outlives its test"
-        time.sleep(0.05)
+    block_until(lambda: not any(map(_lives, pids)), "no role outlives its test")
 
 
 def _lives(pid: int) -> bool:

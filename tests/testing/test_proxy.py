@@ -9,6 +9,7 @@ import pytest
 from colony.errors import ServerUnavailable
 from colony.link import Link
 from colony.lua.registry import Call, bind
+from colony.testing.claims import eventually
 from colony.testing.proxy import Proxy, command, script
 from colony.testing.redis_server import RedisServer
 
@@ -161,9 +162,7 @@ async def test_what_is_held_is_done_and_answered_when_it_is_released(
     await link.open()
     proxy.hold()
     asked = asyncio.create_task(link.command("INCR", "n"))
-    async with asyncio.timeout(10):
-        while await direct.command("GET", "n") is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await eventually(lambda: direct.command("GET", "n"))
     assert not asked.done()
 
     proxy.release()

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from colony.testing.claims import eventually
 from colony.testing.telegram_server import TEXT_LIMIT, Poll, Sent, TelegramServer
 
 
@@ -43,9 +44,8 @@ async def test_updates_come_again_until_an_offset_confirms_them(
 
 async def test_a_poll_waits_for_an_update(server: TelegramServer, bot: httpx.AsyncClient) -> None:
     waiting = asyncio.create_task(updates(bot, timeout=20))
-    while not server.polls:
-        assert not waiting.done()
-        await asyncio.sleep(0.001)
+    await eventually(lambda: server.polls)
+    assert not waiting.done()
     server.say("a")
 
     assert await waiting == [5]
@@ -55,9 +55,8 @@ async def test_of_two_polls_the_first_is_ended(
     server: TelegramServer, bot: httpx.AsyncClient
 ) -> None:
     first = asyncio.create_task(bot.post("/getUpdates", json={"timeout": 20}))
-    while not server.polls:
-        assert not first.done()
-        await asyncio.sleep(0.001)
+    await eventually(lambda: server.polls)
+    assert not first.done()
     assert await updates(bot) == []
 
     assert (await first).status_code == 409

@@ -1,17 +1,9 @@
 """Processes as /proc shows them: what a call left running, whatever it did to hide."""
 
-import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-
-
-async def eventually(claim: Callable[[], bool]) -> None:
-    """`claim` holds within ten seconds."""
-    async with asyncio.timeout(10):
-        while not claim():  # noqa: ASYNC110  other processes have no event to wait for
-            await asyncio.sleep(0.02)
 
 
 def running_in(directory: Path) -> list[int]:

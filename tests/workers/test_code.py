@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, TopologyError
+from colony.testing.claims import eventually
 from colony.testing.host import RecordingHost
 from colony.topology.model import Consumes, Contract, Emits, FieldSpec
-from tests.workers.processes import children_running, eventually, running_in
+from tests.workers.processes import children_running, running_in
 from workers.code import Code
 
 ECHO = """

@@ -23,8 +23,9 @@ from colony.cell import Cell
 from colony.confinement.folders import hold, remove_abandoned
 from colony.confinement.supervision import SUBREAPER, strongest
 from colony.envelope import Emission, Envelope
+from colony.testing.claims import eventually
 from colony.testing.host import RecordingHost
-from tests.workers.processes import eventually, running_in
+from tests.workers.processes import running_in
 from workers.bash import Bash
 from workers.code import Code
 from workers.code.zygote import LIMITS, Finished, Script, Zygote

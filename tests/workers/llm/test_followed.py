@@ -6,6 +6,7 @@ from typing import Any
 from colony.access import Access
 from colony.live import LiveEvent
 from colony.records import HopRecord
+from colony.testing.claims import eventually
 from colony.testing.harness import Harness
 from colony.testing.model_server import ModelServer
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
@@ -50,9 +51,8 @@ async def _follow(access: Access, trace_id: str, seen: list[HopRecord | LiveEven
 
 
 async def _listened(access: Access) -> None:
-    for _ in range(PATIENCE_S * 50):
+    async def count() -> int:
         _, count = await access.link.command("PUBSUB", "NUMSUB", access.keys.live())
-        if count:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("nobody listens")
+        return int(count)
+
+    await eventually(count, "somebody listens")

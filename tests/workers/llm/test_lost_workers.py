@@ -1,8 +1,6 @@
 """What becomes of a model's answer, and of its place in a budget, when its worker is killed."""
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,13 @@ import pytest
 from colony.body import Body, Entry
 from colony.keys import Keys
 from colony.link import Link
+from colony.testing.claims import eventually
 from colony.testing.fleet import Fleet
 from colony.testing.model_server import ModelServer
 from colony.testing.nursery import Nursery
 from colony.traces import Traces, read_output
 
 KEYS = Keys("lost")
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +62,9 @@ async def ask(link: Link) -> str:
 
 async def output(link: Link, trace_id: str) -> dict[str, Any]:
     """What came of a question, once something did."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (kept := await link.command("LRANGE", KEYS.outputs(trace_id), 0, -1)):
-        assert time.monotonic() < deadline, "nothing came of the question"
-        await asyncio.sleep(0.02)
+    kept = await eventually(
+        lambda: link.command("LRANGE", KEYS.outputs(trace_id), 0, -1), "something comes of it"
+    )
     return dict(read_output(kept[0]))
 
 

@@ -15,6 +15,7 @@ from colony.errors import Fenced
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link
+from colony.testing.claims import eventually
 from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelRequest, ModelServer
 from colony.topology.model import CellSettings, CellSpec
@@ -24,7 +25,6 @@ from workers.llm.choice import budget_name
 from workers.llm.params import Params
 
 KEYS = Keys("test")
-PATIENCE_S = 30.0
 BUSY = {"status": 503, "body": {"error": {"message": "busy"}}}
 
 
@@ -296,7 +296,9 @@ async def test_ten_workers_leave_a_provider_alone_as_long_as_it_asked_one_of_the
         ten = [await stack.enter_async_context(Worker(redis_url, params)) for _ in range(10)]
         key = KEYS.budget(budget_name(Params.model_validate(params)))
         first = asyncio.create_task(ten[0].ask())
-        await until_paused(ten[1].link, key)
+        await eventually(
+            lambda: ten[1].link.command("HEXISTS", key, "paused"), "the others hear of the refusal"
+        )
         others = await asyncio.gather(*(worker.ask() for worker in ten[1:]))
         answered = [await first, *others]
 
@@ -304,13 +306,6 @@ async def test_ten_workers_leave_a_provider_alone_as_long_as_it_asked_one_of_the
     assert sum(arrival < begun + 2 for arrival in further) <= 1
     assert [emission.body.entries[0].text for emission in answered] == ["blue"] * 10
     assert len(storm.arrived) == 11
-
-
-async def until_paused(link: Link, key: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not await link.command("HEXISTS", key, "paused"):
-        assert time.monotonic() < deadline, "no worker told the others of the refusal"
-        await asyncio.sleep(0.005)
 
 
 async def test_a_question_is_answered_while_the_budget_cannot_be_asked(redis_url: str) -> None:

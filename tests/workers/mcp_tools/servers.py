@@ -1,14 +1,12 @@
 """Real MCP servers: those of the registries, as they are installed, and a small one of our own."""
 
-import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
+from colony.testing.claims import block_until
 from colony.testing.host import RecordingHost
 from workers.mcp_tools import Mcp
 
@@ -55,15 +54,6 @@ def odd() -> str:
 
 server.run("stdio")
 """
-
-
-async def until(claim: Callable[[], Any]) -> Any:
-    """What `claim` gives once it is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := claim()) and time.monotonic() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    assert found, "still waiting"
-    return found
 
 
 def children() -> set[int]:
@@ -162,15 +152,15 @@ class HttpServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            time.sleep(0.02)
-        raise AssertionError("the server does not listen")
+        block_until(self._listens, "the server listens")
 
     def kill(self) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def _listens(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.mcp_tools.servers import GIT, TIME, HttpServer, running, text, until
+from colony.testing.claims import eventually
+from tests.workers.mcp_tools.servers import GIT, TIME, HttpServer, running, text
 
 node = pytest.mark.needs("npm", "node")
 
@@ -92,6 +93,15 @@ async def test_a_large_answer_is_cut_and_says_so(growing: Path) -> None:
     assert emission.hop["truncated"] is True
 
 
+async def test_of_a_large_answer_as_much_is_kept_as_the_params_say(growing: Path) -> None:
+    async with running(
+        command=(sys.executable, str(growing)), name="g", max_bytes=1000, keep_bytes=1_500_000
+    ) as cell:
+        emission = await cell.call("g__large", {"size": 2_000_000})
+
+    assert "\n[kept: 1500000 bytes at blob:" in text(emission)
+
+
 async def test_a_message_above_the_cap_ends_the_connection_and_the_next_call_works(
     growing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +129,7 @@ async def test_a_server_that_gains_a_tool_is_listed_again(growing: Path) -> None
         assert "g__second" not in cell.tools
 
         await cell.call("g__grow")
-        await until(lambda: "g__second" in cell.tools)
+        await eventually(lambda: "g__second" in cell.tools)
 
         assert text(await cell.call("g__second")) == "second"
 
@@ -196,7 +206,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
     async with running(command=command, name="e", external_timeout_ms=1000) as cell:
         long = {"duration": 1000, "steps": 10}
         emission = await cell.call("e__trigger-long-running-operation", long)
-        await until(lambda: "notifications/cancelled" in wire.read_text())
+        await eventually(lambda: "notifications/cancelled" in wire.read_text())
 
     assert emission.hop["error_code"] == "timeout"
     assert emission.hop["mcp_tool"] == "trigger-long-running-operation"
@@ -212,10 +222,10 @@ async def test_a_handle_that_is_given_up_cancels_its_call_at_the_server(
     async with running(command=command, name="e") as cell:
         long = {"duration": 1000, "steps": 10}
         handle = asyncio.create_task(cell.call("e__trigger-long-running-operation", long))
-        await until(lambda: "tools/call" in wire.read_text())
+        await eventually(lambda: "tools/call" in wire.read_text())
         handle.cancel()
 
-        await until(lambda: "notifications/cancelled" in wire.read_text())
+        await eventually(lambda: "notifications/cancelled" in wire.read_text())
         with pytest.raises(asyncio.CancelledError):
             await handle
 

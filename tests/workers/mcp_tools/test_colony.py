@@ -12,12 +12,13 @@ from colony.publication import Publication
 from colony.roles import Router, Worker
 from colony.schema import Schema
 from colony.store import StoreTables
+from colony.testing.claims import eventually
 from colony.testing.harness import Harness
 from colony.topology.load import load
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, ModifierSpec, TopologySpec
 from colony.traces import Traces
 from colony.trees import shipped
-from tests.workers.mcp_tools.servers import TIME, children, until
+from tests.workers.mcp_tools.servers import TIME, children
 from workers.store import Store
 
 LOOP = "/tool-loop"
@@ -121,12 +122,11 @@ async def test_a_model_in_another_process_is_offered_the_tools_and_nothing_runs_
         llm = models.workshop.cells.get("/llm")
         return [tool.name for tool in llm.tools] if llm else []
 
-    await until(lambda: "time__get_current_time" in offered())
+    await eventually(lambda: "time__get_current_time" in offered())
     traces = Traces(link, keys)
     body = Body.of(Entry.say("user", "what time is it?"))
     trace = (await traces.birth("/capture", body, ttl=200)).trace_id
-    while not await traces.outputs(trace):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await eventually(lambda: traces.outputs(trace))
     for role in roles:
         role.stop()
     await asyncio.gather(*serving)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from colony.testing.claims import eventually
 from tests.workers.mcp_tools.servers import (
     TIME,
     HttpServer,
@@ -15,7 +16,6 @@ from tests.workers.mcp_tools.servers import (
     group,
     running,
     text,
-    until,
 )
 
 node = pytest.mark.needs("npm", "node")
@@ -26,7 +26,7 @@ async def test_a_server_that_is_killed_is_there_for_the_next_call() -> None:
     async with running(command=TIME, name="time") as cell:
         await cell.call(*NOW)
         os.kill(cell.process(), signal.SIGKILL)
-        await until(lambda: "mcp_connection_lost" in cell.events)
+        await eventually(lambda: "mcp_connection_lost" in cell.events)
 
         emission = await cell.call(*NOW)
 
@@ -40,7 +40,7 @@ async def test_a_call_under_way_when_the_server_is_killed_may_have_been_carried_
     begun = tmp_path / "begun"
     async with running(command=(sys.executable, str(growing)), name="g") as cell:
         call = asyncio.create_task(cell.call("g__slow", {"path": str(begun)}))
-        await until(begun.exists)
+        await eventually(begun.exists)
         os.kill(cell.process(), signal.SIGKILL)
 
         lost = await call
@@ -82,7 +82,7 @@ async def test_a_server_that_stays_down_is_logged_once_until_the_reason_changes(
         assert cell.events == ["mcp_server_down"]
 
         status.write_text("4")
-        await until(lambda: len(cell.events) > 1)
+        await eventually(lambda: len(cell.events) > 1)
         await cell.call("x__anything")
 
         assert cell.events == ["mcp_server_down"] * 2
@@ -117,7 +117,7 @@ async def test_nothing_of_a_server_that_was_killed_is_left(tmp_path: Path) -> No
         first = cell.process()
         os.kill(first, signal.SIGKILL)
 
-        await until(lambda: not group(first))
+        await eventually(lambda: not group(first))
 
 
 async def test_a_server_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ async def test_a_call_under_way_over_http_may_have_been_carried_out(
     async with running(url=everything_http.url, name="e") as cell:
         long = {"duration": 1000, "steps": 100_000}
         call = asyncio.create_task(cell.call("e__trigger-long-running-operation", long))
-        await until(lambda: cell.told)
+        await eventually(lambda: cell.told)
         everything_http.kill()
 
         lost = await call

@@ -30,18 +30,18 @@ async def reader(
         await cell.stop()
 
 
-async def ask(cell: WebFetch, url: str) -> Emission:
+async def ask(cell: WebFetch, url: str, host: RecordingHost | None = None) -> Emission:
     """The cell's answer, which is one result under the id of the call whatever happened."""
     body = Body.of(Entry.call("call-1", {"url": url}))
     envelope = Envelope(id="e", trace_id="t", target="/reader", ttl=9, body=body)
-    [emission] = await cell.handle(envelope, RecordingHost.of("web_fetch"))
+    [emission] = await cell.handle(envelope, host or RecordingHost.of("web_fetch"))
     [entry] = emission.body.entries
     assert (entry.type, entry.id) == ("tool_result", "call-1")
     assert emission.hop["operation"] == "web_fetch"
     return emission
 
 
-async def fetch(url: str, **params: object) -> Emission:
+async def fetch(url: str, host: RecordingHost | None = None, **params: object) -> Emission:
     """What is at a URL of this machine, its port declared."""
     try:
         port = httpx.URL(url).port
@@ -49,7 +49,7 @@ async def fetch(url: str, **params: object) -> Emission:
         port = None
     ports = [port] if port in range(1, 65_536) else []
     async with reader(allow_private_networks=True, ports=ports, **params) as cell:
-        return await ask(cell, url)
+        return await ask(cell, url, host)
 
 
 def text(emission: Emission) -> str:
