@@ -6,10 +6,7 @@ process that it kills with everything in it one second after the job's timeout.
 
 import logging
 import os
-import shutil
 import signal
-import tempfile
-import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, cast
@@ -22,13 +19,12 @@ from rq.serializers import JSONSerializer
 from rq.worker import Worker
 
 from colony.config import Config
-from colony.confinement import kernel, supervision
-from colony.confinement.folders import hold, remove_abandoned
-from colony.confinement.limits import Limits
+from colony.confinement import supervision
+from colony.confinement.folders import remove_abandoned
 from colony.jobs import horse
 from colony.jobs.order import BEAT_S, END, GRACE_S, INTERRUPTED, OVERDUE, WORK
 from colony.jobs.place import Place
-from colony.jobs.printing import Relay
+from colony.jobs.running import SCRATCH, RunningHorse
 from colony.log import get_logger
 
 # What is called where a job says so: no other function, whatever lies in the queue.
@@ -36,9 +32,6 @@ FUNCTIONS: Final = frozenset({WORK, "colony.jobs.sweeps.sweep", "colony.jobs.swe
 # A job process that RQ has not heard of for so long is gone, and one that hears nothing looks
 # whether its server still is there.
 GONE_S: Final = 60
-# After this time what was asked to end is killed without being asked.
-INSIST_S: Final = 5.0
-_SCRATCH: Final = "colony-job-"
 
 log = get_logger("colony.jobs")
 
@@ -63,15 +56,13 @@ class JobWorker(Worker):
         self.config = Config.load({}, file=_settings())
         if horse.here is None:
             horse.here = Place.of(self.config)
-        self._watching = threading.RLock()
-        self._watched = 0
-        self._why = ""
+        self._running: RunningHorse | None = None
         self.asked_to_stop = False
 
     def subscribe(self) -> None:
         """Listen to what RQ's own commands say to this process, and tell that it serves."""
         super().subscribe()  # type: ignore[no-untyped-call]
-        remove_abandoned(_SCRATCH)
+        remove_abandoned(SCRATCH)
         log.info("taking_jobs", queues=self.queue_names(), pid=os.getpid())
 
     def execute_job(self, job: Job, queue: Queue) -> None:
@@ -90,47 +81,28 @@ class JobWorker(Worker):
         """Fork the process that does the job. It ends when this one does."""
         if job.func_name == WORK and horse.here is not None:
             horse.here.learn(int(job.kwargs["version"]))
-        self._why = ""
-        parent, folder = os.getpid(), tempfile.mkdtemp(prefix=_SCRATCH)
-        held = hold(Path(folder))
-        relays = [Relay(number) for number in (1, 2)]
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job.id)
-                for relay in relays:
-                    relay.become()
-                self._become_horse(parent, folder)
-                self.main_work_horse(job, queue)
-            finally:
-                os._exit(1)
-        self._horse_pid = pid
-        for relay in relays:
-            relay.start()
-        log.info("job_begun", job=job.id, cell=job.description, pid=pid)
-        with self._watching:
-            self._watched = pid
-            self._folder, self._held, self._relays = folder, held, relays
+
+        def work() -> None:
+            os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job.id)
+            self._leave_connections_alone()
+            self.main_work_horse(job, queue)
+
+        self._running = RunningHorse(work)
+        self._horse_pid = self._running.pid
+        log.info("job_begun", job=job.id, cell=job.description, pid=self.horse_pid)
 
     def monitor_work_horse(self, job: Job, queue: Queue, execution: Execution) -> None:
         """See the job to its end, and end it in time."""
-        after_s = _timeout_s(job) + GRACE_S
-        alarm = self._alarm(after_s, self.horse_pid, OVERDUE)
+        alarm = self._horse.end_after(_timeout_s(job) + GRACE_S, OVERDUE)
         try:
             super().monitor_work_horse(job, queue, execution)
         finally:
             alarm.cancel()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._held)
-            for relay in self._relays:
-                relay.finish()
+            self._horse.clear_up()
 
     def wait_for_horse(self) -> tuple[int | None, int | None, Any]:
         """How the job's process ended; nobody can mistake another one for it meanwhile."""
-        # It is a zombie until it is reaped below, and no other process has its number so long.
-        os.waitid(os.P_PID, self.horse_pid, os.WEXITED | os.WNOWAIT)
-        with self._watching:
-            self._watched = 0
+        self._horse.wait()
         pid, status, used = cast(tuple[int, int, Any], super().wait_for_horse())
         # RQ does not look at a job whose process ended with 0. One that has left its job with that
         # must not be waited for until it counts as gone.
@@ -140,59 +112,32 @@ class JobWorker(Worker):
         self, job: Job, retpid: int | None, ret_val: int | None, rusage: Any
     ) -> None:
         """Leave word of how the process ended, which can say nothing any more."""
-        job.meta[END] = self._why or _told(ret_val or 0)
+        job.meta[END] = self._horse.why or _told(ret_val or 0)
         job.save_meta()  # type: ignore[no-untyped-call]
         log.warning("job_killed", job=job.id, cell=job.description, end=job.meta[END])
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Take no further job; the one that runs has the drain time."""
         self.asked_to_stop = True
-        with self._watching:
-            self._alarm(self.config.drain_s, self._watched, INTERRUPTED)
+        if self._running is not None:
+            self._running.end_after(self.config.drain_s, INTERRUPTED)
         super().request_stop(signum, frame)  # type: ignore[no-untyped-call]
 
     def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
         """A second signal: the job that runs is interrupted now."""
-        self._end(self._watched, INTERRUPTED)
+        if self._running is not None:
+            self._running.end(INTERRUPTED)
 
-    def _become_horse(self, parent: int, folder: str) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        os.setpgrp()
-        kernel.die_with_parent()
-        if os.getppid() != parent:
-            os._exit(1)
-        supervision.confine(Limits())
-        tempfile.tempdir = folder
+    @property
+    def _horse(self) -> RunningHorse:
+        assert self._running is not None, "RQ asks for a horse once it has forked one"
+        return self._running
+
+    def _leave_connections_alone(self) -> None:
         # In a namespace of its own a process may bear the number of the one it was forked from, by
         # which a pool tells whose connections it holds. They are kept from being closed here.
         self._left_alone = vars(self.connection.connection_pool).copy()
         self.connection.connection_pool.reset()
-
-    def _alarm(self, seconds: float, pid: int, why: str) -> threading.Timer:
-        alarm = threading.Timer(seconds, self._end, (pid, why))
-        alarm.daemon = True
-        alarm.start()
-        return alarm
-
-    def _end(self, pid: int, why: str) -> None:
-        """End the job's process and everything in it, if it still runs."""
-        with self._watching:
-            if not pid or self._watched != pid:
-                return
-            self._why = self._why or why
-            os.kill(pid, signal.SIGTERM)
-        self._insist(pid)
-
-    def _insist(self, pid: int) -> None:
-        def kill() -> None:
-            with self._watching:
-                if self._watched == pid:
-                    os.kill(pid, signal.SIGKILL)
-
-        alarm = threading.Timer(INSIST_S, kill)
-        alarm.daemon = True
-        alarm.start()
 
 
 class RqLog(logging.Handler):
