@@ -1,5 +1,6 @@
 """What every test may ask for: a private Redis, and the programs of the system it needs."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if not shutil.which(program):
                 refuse = pytest.fail if IN_CI else pytest.skip
                 refuse(f"{program} is not on PATH")
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Loggers as they were: a command that was run in this process sends their lines elsewhere."""
+    loggers = [logging.getLogger(name) for name in ("colony", "workers")]
+    before = [(log.handlers[:], log.level, log.propagate) for log in loggers]
+    yield
+    for log, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        log.handlers[:] = handlers
+        log.setLevel(level)
+        log.propagate = propagate
 
 
 @pytest.fixture(scope="session")
