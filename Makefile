@@ -32,6 +32,7 @@ soak: $(INSTALLED)
 	$(BIN)/python -m bench.race --tree rounds-classic
 	$(BIN)/python -m bench.race --tree rounds-settle
 	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.sessions --sessions 500 --questions 20
 	$(BIN)/python -m bench.failover
 	COLONY_SCHEDULES=1000 $(BIN)/python -m pytest --timeout 7200 tests/colonies/test_joins.py
 	$(BIN)/python -m tests.simulator --seeds 5000

@@ -15,6 +15,12 @@ async def pass_on(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emissi
     return Emission(body=envelope.body)
 
 
+async def dawdle(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission:
+    """The same body again, at some time within 50 ms: what came later may be passed on earlier."""
+    await asyncio.sleep(random.uniform(0, 0.05))
+    return Emission(body=envelope.body)
+
+
 async def tool(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
     """A result for each call."""
     calls = envelope.body.each("tool_call")

@@ -1,7 +1,8 @@
 """The audit: a trace counts as many envelopes as there are, even after some were deleted.
 
-Of an entry that is gone nobody knows whose it was. So all streams are searched for the envelopes of
-a trace; where it took no step meanwhile, what was not found is lost, and the count is corrected.
+Of an entry that is gone nobody knows whose it was. So all streams, and what is parked, are searched
+for the envelopes of a trace; where it took no step meanwhile, what was not found is lost, and the
+count is corrected.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Final
 
 from redis.exceptions import ResponseError
 
-from colony.codec import encode_kept_head, pack, trace_of
+from colony.codec import encode_kept_head, length_of, pack, trace_of
 from colony.dead_letters import facts_of
 from colony.envelope import DeadLetter
 from colony.errors import EnvelopeError
@@ -181,8 +182,9 @@ class Audit:
             return None
 
     async def _tally(self, ids: set[str], server: str) -> Counter[str]:
-        """How many envelopes of each trace lie in the streams."""
-        found: Counter[str] = Counter()
+        """How many envelopes of each trace lie in the streams, or are parked."""
+        # Before the streams: what is released meanwhile is counted twice rather than never.
+        found = await self._parked(ids, server)
         # Cells that are published from here on get envelopes by steps that are noticed.
         cells = await self.publication.cell_streams()
         for source in (self.keys.router(), *cells):
@@ -190,6 +192,14 @@ class Audit:
                 trace_id = trace_of(head)
                 if trace_id in ids:
                     found[trace_id] += 1
+        return found
+
+    async def _parked(self, ids: set[str], server: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for page in _pages(ids, RECORDS):
+            kept = await self.link.command("HMGET", self.keys.parked(), *page, server=server)
+            pairs = zip(page, kept, strict=True)
+            found.update({name: _count(data) for name, data in pairs if data is not None})
         return found
 
     async def _heads(self, source: str, server: str) -> AsyncIterator[bytes]:
@@ -239,6 +249,14 @@ class Audit:
         except (EnvelopeError, ValueError):
             # Written by another version: the letter tells less.
             return None
+
+
+def _count(parked: bytes) -> int:
+    try:
+        return length_of(parked)
+    except EnvelopeError:
+        # Nobody can release it: it is as lost as what is not there.
+        return 0
 
 
 def _letter(lost: int, hop: HopRecord | None) -> DeadLetter:

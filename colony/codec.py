@@ -118,6 +118,16 @@ def unpack(data: bytes) -> Any:
         raise EnvelopeError(detail=f"broken msgpack: {reason}") from None
 
 
+def length_of(data: bytes) -> int:
+    """How many elements the msgpack array `data` has; raises EnvelopeError where it is none."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data)
+    try:
+        return int(unpacker.read_array_header())
+    except (ValueError, msgpack.UnpackException) as error:
+        raise EnvelopeError(detail=f"no msgpack array: {error}") from None
+
+
 def _check_headers(context: JsonValue, hop: JsonValue) -> None:
     try:
         check_nesting([context, hop])

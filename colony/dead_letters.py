@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from colony.blobs import Blobs
 from colony.codec import blob_reference, decode_body, decode_head, encode_head, pack, unpack
-from colony.envelope import DeadLetter, Head, new_id
+from colony.envelope import DeadLetter, Head, digest, new_id, session_of
 from colony.errors import ColonyError, DeadLetterNotFound, EnvelopeError
 from colony.keys import Keys
 from colony.link import Link
@@ -204,6 +204,7 @@ class DeadLetters:
         fresh = head.model_copy(
             update={"id": fresh_id, "trace_id": fresh_id, "parent_message_id": None}
         )
+        session = session_of(head.context)
         call = bind(
             "replay",
             first=self.keys.replay(letter_id),
@@ -211,6 +212,7 @@ class DeadLetters:
             fresh=self.keys.trace(fresh_id),
             open=self.keys.open_traces(),
             stream=self.keys.router(),
+            order=self.keys.order(digest(session)),
             letter=letter_id,
             trace_id=head.trace_id,
             fresh_id=fresh_id,
@@ -218,6 +220,7 @@ class DeadLetters:
             head=encode_head(head),
             fresh_head=encode_head(fresh),
             body=body,
+            session=session,
             keep_ms=keep_ms,
         )
         answer = await self.link.run(call)

@@ -43,7 +43,7 @@ class Desk(Protocol):
 
     async def decide(self, delivery: Delivery) -> Step:
         """What comes of a delivery; raises Fenced where its trace takes no more, SettledElsewhere
-        where another process has settled it meanwhile."""
+        where it is settled: by another process, or because it is parked."""
 
 
 async def settle(desk: Desk, delivery: Delivery) -> Step:

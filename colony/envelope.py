@@ -105,6 +105,12 @@ def derived_id(*parts: str | int) -> str:
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
 
 
+def session_of(context: Headers) -> str:
+    """The session that a context names; empty where it names none."""
+    session = context.get("session_id")
+    return session if isinstance(session, str) else ""
+
+
 def digest(value: JsonValue) -> str:
     """A short digest of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))

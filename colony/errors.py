@@ -55,6 +55,8 @@
     ├── Backlogged              backlogged
     ├── DeadLetterNotFound      dead_letter_not_found
     ├── RoundNotFound           round_not_found
+    ├── ThreadNotFound          thread_not_found
+    ├── RequestNotFound         request_not_found
     ├── Fenced                  fenced
     ├── SettledElsewhere        settled
     ├── ServerChanged           server_changed
@@ -489,6 +491,20 @@ class RoundNotFound(ColonyError):
     sentence = "no round of the question {turn_id} is open"
 
 
+class ThreadNotFound(ColonyError):
+    """A question of which nothing is kept, or no row."""
+
+    code = "thread_not_found"
+    sentence = "{what} is kept of the question {question}"
+
+
+class RequestNotFound(ColonyError):
+    """A question of which it is not known what a model was sent."""
+
+    code = "request_not_found"
+    sentence = "what a model was sent for the question {question} is not known: {detail}"
+
+
 class Fenced(ColonyError):
     """Work for a trace that ended as cancelled or failed, or is gone."""
 
@@ -497,7 +513,7 @@ class Fenced(ColonyError):
 
 
 class SettledElsewhere(ColonyError):
-    """A delivery that another process has settled on behalf of this one."""
+    """A delivery that is settled without a commit: by another process, or by being parked."""
 
     code = "settled"
     sentence = "the entry {entry} is settled"

@@ -32,6 +32,8 @@ from colony.publication import POLL_S, Publication
 from colony.repairs import CONSUMERS_S, ORPHANS_S, Repairs
 from colony.retention import SWEEP_S, Retention
 from colony.routing import route
+from colony.sessions import LOOK_S as SESSIONS_S
+from colony.sessions import Sessions
 from colony.streams import Streams
 from colony.topology.model import QUIET
 from colony.traces import Trace, Traces
@@ -67,6 +69,7 @@ class Keeper:
         self.unhosted = Unhosted(streams, publication)
         self._reclaim_idle_ms = reclaim_idle_ms
         self.repairs = Repairs(streams.link, streams.keys, publication)
+        self.sessions = Sessions(streams.link, streams.keys)
         self.audit = Audit(streams.link, streams.keys, publication, self._attended)
         self._cursor = START
 
@@ -80,6 +83,7 @@ class Keeper:
             orphans, consumers = self.repairs.adopt_orphans, self.repairs.forget_consumers
             group.create_task(self._for_ever(orphans, pause_s=ORPHANS_S))
             group.create_task(self._for_ever(consumers, pause_s=CONSUMERS_S))
+            group.create_task(self._for_ever(self.sessions.look, pause_s=SESSIONS_S))
             # What the others do depends on the tree.
             read = self._by_a_tree(lambda: self._read(reader, consumer))
             group.create_task(self._for_ever(read, pause_s=0))
@@ -163,16 +167,7 @@ class Keeper:
         return True
 
     async def _end(self, trace: Trace) -> None:
-        await self.link.run(
-            bind(
-                "end_quiet",
-                trace=self.keys.trace(trace.id),
-                open=self.keys.open_traces(),
-                ended=self.keys.ended_traces(),
-                deadlines=self.keys.deadlines(),
-                trace_id=trace.id,
-            )
-        )
+        await self.traces.end_quiet(trace.id, trace.session)
 
     async def _retire(self, trace_id: str) -> None:
         keep_ms = self.publication.current.settings.trace_retention_ms

@@ -116,6 +116,14 @@ class Keys:
         """Hash: what handlers of a trace recorded, by envelope and name."""
         return self._key("trace", trace_id, "journal")
 
+    def requests(self, trace_id: str) -> str:
+        """Hash: what models were sent for a trace, as lists of pieces, and how often each was."""
+        return self._key("trace", trace_id, "requests")
+
+    def said(self, trace_id: str) -> str:
+        """Hash: pieces of the requests of a trace, by digest."""
+        return self._key("trace", trace_id, "said")
+
     def attempts(self, trace_id: str) -> str:
         """Hash: handles begun of redelivered envelopes of a trace."""
         return self._key("trace", trace_id, "attempts")
@@ -124,13 +132,28 @@ class Keys:
         """Set: further keys that are kept as long as the trace: its blobs, its cells' state."""
         return self._key("trace", trace_id, "belongings")
 
+    def order(self, session_digest: str) -> str:
+        """Sorted set: traces of a session that have not ended, by their place in it."""
+        return self._key("session", session_digest, "order")
+
+    def parked(self) -> str:
+        """Hash: envelopes that wait until it is the turn of their trace, by trace."""
+        return self._key("sessions", "parked")
+
+    def waiting(self) -> str:
+        """Sorted set: sessions that have parked envelopes, by how many of their traces wait."""
+        return self._key("sessions", "waiting")
+
     def blob(self, blob_id: str) -> str:
         """String: a body too large for a stream entry."""
         return self._key("blob", blob_id)
 
-    def shelved(self, trace_id: str, handle: str) -> str:
-        """String: a result of a trace that is too long for a message, whole."""
-        return self._key("trace", trace_id, handle)
+    def shelved(self, trace_id: str, session: str, text_id: str) -> str:
+        """String: a result of a trace that is too long for a message, whole.
+
+        `session` is the digest of the session that may read it later, or empty.
+        """
+        return self._key("trace", trace_id, "shelf", session or "-", "blob", text_id)
 
     def state(self, path: str, scope: str, scope_id: str) -> str:
         """Hash: durable state of the cell at `path`, by leaf path."""

@@ -73,7 +73,11 @@ class Pressure:
     async def _look(self, topology: Topology) -> None:
         streams = [self._keys.router(), *(self._keys.cell(path) for path in topology.cells)]
         arrived = self._arrived
-        lengths = await asyncio.gather(*(self._link.command("XLEN", key) for key in streams))
+        lengths = await asyncio.gather(
+            *(self._link.command("XLEN", key) for key in streams),
+            # What is parked lies in no stream, and is memory that is taken all the same.
+            self._link.command("HLEN", self._keys.parked()),
+        )
         now = time.monotonic()
         while self._looks and now - self._looks[0][0] > WINDOW_S:
             self._looks.popleft()

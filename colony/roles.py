@@ -22,6 +22,7 @@ from colony.pace import Pace
 from colony.publication import Publication
 from colony.redaction import without_login
 from colony.router import RouterDesk
+from colony.sessions import Sessions
 from colony.slots import Slots
 from colony.streams import Streams
 from colony.topology.model import CellSpec, Isolation, Topology
@@ -167,7 +168,7 @@ class Router(Base):
 
     async def serve(self) -> None:
         """Route until stopped."""
-        desk = RouterDesk(self.keys, self.publication)
+        desk = RouterDesk(self.keys, self.publication, Sessions(self.link, self.keys))
         slots = Slots(self.link, self.keys, "router", lease_ms=self.pace.claim_idle_ms)
         keeper = Keeper(
             self.streams,

@@ -11,6 +11,7 @@ from colony.keys import Keys
 from colony.planning import plan
 from colony.publication import Publication
 from colony.routing import COLONY, route
+from colony.sessions import Sessions
 from colony.streams import Delivery, Step
 
 CAPACITY: Final = 512
@@ -19,9 +20,10 @@ CAPACITY: Final = 512
 class RouterDesk:
     """One stream in, the streams of all cells out."""
 
-    def __init__(self, keys: Keys, publication: Publication) -> None:
+    def __init__(self, keys: Keys, publication: Publication, sessions: Sessions) -> None:
         self.keys = keys
         self.publication = publication
+        self.sessions = sessions
 
     def sources(self) -> Sequence[str]:
         """The router's stream; none before a tree is known, where everything would die."""
@@ -48,12 +50,17 @@ class RouterDesk:
         return {"version": self.publication.current.version}
 
     async def decide(self, delivery: Delivery) -> Step:
-        """Where the envelope goes, as the newest topology says."""
+        """Where the envelope goes, as the newest topology says.
+
+        Raises SettledElsewhere where it was parked until it is the turn of its trace.
+        """
         routing = route(delivery.head, self.publication.current)
         # What leads nowhere may have been sent to a tree that was published a moment ago.
         if routing.deaths:
             with suppress(TopologyError):
                 await self.publication.refresh()
             routing = route(delivery.head, self.publication.current)
+        if routing.session:
+            await self.sessions.take_turn(delivery, routing.session)
         made = plan(routing, delivery.body, self.keys, self.publication.current.settings)
         return Step(delivery, made.published, made.records, made.letters)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from colony.body import Body, Entry
 from colony.codec import encode_head
-from colony.envelope import Head, Headers, derived_id
+from colony.envelope import Head, Headers, derived_id, session_of
 from colony.errors import EnvelopeError, ExpressionError, MissingKey
 from colony.topology.expressions import Verdict
 from colony.topology.model import Edge, Modifier, Topology
@@ -68,12 +68,17 @@ class Fault:
 @dataclass(slots=True)
 class Routing:
     """What came of routing one envelope: `arrivals` at cells, `transits` of hives, `deaths`; and
-    the `faults` met on the way."""
+    the `faults` met on the way.
+
+    `session` is the one whose order it keeps: all of it waits for the turn of its trace. It is
+    empty where no edge that was taken asks for an order, or no session is known there.
+    """
 
     arrivals: list[Leg] = field(default_factory=list)
     transits: list[Leg] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,9 @@ def _leave(head: Head, body: Body | None, topology: Topology, routing: Routing) 
     """The legs along the edges of the sender; those passed over are noted."""
     matches, faults = match(head, topology.edges_from(head.sender))
     routing.faults += faults
+    for found in matches:
+        if found.edge.modifier is not None and found.edge.modifier.in_session_order:
+            routing.session = routing.session or session_of(found.context)
     return [Leg(_follow(head, found, topology), found.edge, body) for found in matches]
 
 

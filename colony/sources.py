@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from colony.blobs import Blobs
 from colony.cell import Cell, Mark
 from colony.codec import encode_body, encode_head
-from colony.envelope import Emission, Head, derived_id, new_id
+from colony.envelope import Emission, Head, Headers, derived_id, digest, new_id
 from colony.errors import Backlogged, BlobUnavailable, GuardReused, ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
@@ -80,7 +80,13 @@ class LiveSource:
         return bool(answer[0] == b"raised")
 
     async def birth(
-        self, emission: Emission, *, mark: int, name: str = "", after: int | None = None
+        self,
+        emission: Emission,
+        *,
+        mark: int,
+        name: str = "",
+        after: int | None = None,
+        session: str = "",
     ) -> bool:
         """Reach `mark` with this birth, both or neither; False where it was reached before.
 
@@ -95,12 +101,13 @@ class LiveSource:
             target=None,
             sender=path,
             ttl=settings.message_default_ttl,
+            context=_within(session),
             hop=emission.hop,
         )
         encoded = encode_head(head), encode_body(emission.body)
         await self._room()
         try:
-            return await self._born(encoded, born, mark, name, after)
+            return await self._born(encoded, born, mark, name, after, session)
         finally:
             self._pressure.arrived()
 
@@ -108,7 +115,7 @@ class LiveSource:
         """Forget how far the source has come under `name`."""
         await self._link.command("HDEL", self._marks, f"mark:{name}", f"births:{name}")
 
-    async def admit(self, emission: Emission, *, guard: str) -> str:
+    async def admit(self, emission: Emission, *, guard: str, session: str = "") -> str:
         """The trace that opened with this birth, once for each `guard` and emission."""
         path, settings = self.spec.path, self._topology().settings
         await self._pressure.admit_one(self._topology())
@@ -118,6 +125,7 @@ class LiveSource:
                 emission.body,
                 ttl=settings.message_default_ttl,
                 sender=path,
+                context=_within(session),
                 hop=emission.hop,
                 guard=f"{path} {guard}",
                 inline_max_bytes=settings.blob_inline_max_bytes,
@@ -198,7 +206,13 @@ class LiveSource:
             await asyncio.sleep(RETRY_S)
 
     async def _born(
-        self, encoded: tuple[bytes, bytes], born: str, mark: int, name: str, after: int | None
+        self,
+        encoded: tuple[bytes, bytes],
+        born: str,
+        mark: int,
+        name: str,
+        after: int | None,
+        session: str,
     ) -> bool:
         keys, settings = self._keys, self._topology().settings
         blobs = Blobs(self._link, keys, inline_max_bytes=settings.blob_inline_max_bytes)
@@ -211,6 +225,7 @@ class LiveSource:
                 open=keys.open_traces(),
                 stream=keys.router(),
                 belongings=keys.belongings(born),
+                order=keys.order(digest(session)),
                 blobs=[] if blob is None else [keys.blob(blob)],
                 name=name,
                 mark=mark,
@@ -219,6 +234,7 @@ class LiveSource:
                 head=encoded[0],
                 body=travelling,
                 entry=self.spec.path,
+                session=session,
             )
         )
         if answer[0] == b"blob_lost":
@@ -247,6 +263,10 @@ async def drive(cell: Cell, source: LiveSource) -> None:
             pause_s = RETRY_S
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, MAX_RETRY_S)
+
+
+def _within(session: str) -> Headers:
+    return {"session_id": session} if session else {}
 
 
 def _text(after: int | None) -> str:

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from colony.blobs import DEFAULT_INLINE_MAX_BYTES, Blobs
 from colony.body import Body
 from colony.codec import encode_body, encode_head, pack, unpack
-from colony.envelope import EXTERNAL, Head, Headers, derived_id, digest, new_id
+from colony.envelope import EXTERNAL, Head, Headers, derived_id, digest, new_id, session_of
 from colony.errors import BlobUnavailable, Fenced, RecordBroken, TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
-from colony.lua.registry import bind
+from colony.lua.registry import Argument, bind
 from colony.records import HopRecord, read_record
 from colony.topology.model import DEFAULTS
 
@@ -102,8 +102,9 @@ class Traces:
         itself. Repeating an attempt opens nothing and finds the trace. A guard is remembered for
         `guard_keep_ms`, and found as long as its trace. It serves one `request`, which is what is
         admitted where nothing else is given. Without a `target` it goes where the edges of its
-        `sender` lead.
+        `sender` lead. Where its context names a session it gets the last place in that.
         """
+        session = session_of(context or {})
         born = derived_id("guard", guard) if guard is not None else trace_id or new_id()
         head = Head(
             id=born,
@@ -128,6 +129,7 @@ class Traces:
             deadlines=self.keys.deadlines(),
             stream=self.keys.router(),
             belongings=self.keys.belongings(born),
+            order=self.keys.order(digest(session)),
             blobs=[] if blob is None else [self.keys.blob(blob)],
             trace_id=born,
             digest=digest(request),
@@ -135,7 +137,7 @@ class Traces:
             head=encoded[0],
             body=travelling,
             entry=sender if target is None else target,
-            session="",
+            session=session,
             timeout_ms=timeout_ms,
         )
         answer = await self.link.run(call)
@@ -173,23 +175,58 @@ class Traces:
     async def end(self, trace_id: str, cause: Literal["cancelled", "failed"], reason: str) -> Cause:
         """End a trace and fence what it has under way; returns the cause of its first end.
 
-        Raises TraceNotFound where there is no such trace.
+        What it has parked is dropped, and the next trace of its session has its turn. Raises
+        TraceNotFound where there is no such trace.
         """
-        call = bind(
-            "end_trace",
-            trace=self.keys.trace(trace_id),
-            open=self.keys.open_traces(),
-            ended=self.keys.ended_traces(),
-            deadlines=self.keys.deadlines(),
-            quiet=self.keys.quiet(),
-            trace_id=trace_id,
-            cause=cause,
-            reason=reason,
-        )
-        answer = await self.link.run(call)
+        answer = await self._end_by_hand(trace_id, "", cause=cause, reason=reason)
         if answer[0] == b"unknown":
             raise TraceNotFound(trace_id=trace_id)
         return answer[1].decode() if answer[0] == b"before" else cause
+
+    async def end_quiet(self, trace_id: str, session: str | None) -> None:
+        """End a trace of a session that is quiet and stays so; nothing where it is not any more."""
+        await self._end("end_quiet", trace_id, session or "")
+
+    async def leave(self, trace_id: str, session: str, *, server: str) -> None:
+        """Give up the place of a trace that has ended or is gone: the next one has its turn."""
+        await self._end_by_hand(trace_id, session, cause="failed", reason="gone", server=server)
+
+    async def _end_by_hand(
+        self, trace_id: str, session: str, *, cause: str, reason: str, server: str | None = None
+    ) -> Any:
+        quiet = self.keys.quiet()
+        given = {"quiet": quiet, "cause": cause, "reason": reason}
+        return await self._end("end_trace", trace_id, session, server=server, **given)
+
+    async def _end(
+        self,
+        script: str,
+        trace_id: str,
+        session: str,
+        *,
+        server: str | None = None,
+        **given: Argument,
+    ) -> Any:
+        """The answer of a script that ends a trace, which may be of another session than given."""
+        while True:
+            call = bind(
+                script,
+                trace=self.keys.trace(trace_id),
+                open=self.keys.open_traces(),
+                ended=self.keys.ended_traces(),
+                deadlines=self.keys.deadlines(),
+                order=self.keys.order(digest(session)),
+                parked=self.keys.parked(),
+                waiting=self.keys.waiting(),
+                router=self.keys.router(),
+                trace_id=trace_id,
+                session=session,
+                **given,
+            )
+            answer = await self.link.run(call, server=server)
+            if answer[0] != b"elsewhere":
+                return answer
+            session = answer[1].decode()
 
     async def retire(self, trace_id: str, *, keep_ms: int) -> bool:
         """Let everything that belongs to a trace expire after `keep_ms`, if nothing can come of it.
@@ -206,6 +243,8 @@ class Traces:
                 self.keys.receipts(trace_id),
                 self.keys.journal(trace_id),
                 self.keys.attempts(trace_id),
+                self.keys.requests(trace_id),
+                self.keys.said(trace_id),
                 self.keys.belongings(trace_id),
                 *belongings,
             ],

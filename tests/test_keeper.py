@@ -22,6 +22,7 @@ from colony.link import Link
 from colony.lua.registry import Call
 from colony.publication import Publication
 from colony.router import RouterDesk
+from colony.sessions import Sessions
 from colony.streams import Delivery, Step, Streams
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import (
@@ -83,7 +84,7 @@ class Colony:
         return await self.take(KEYS.cell("/sink"))
 
     async def route(self) -> None:
-        desk = RouterDesk(KEYS, self.publication)
+        desk = RouterDesk(KEYS, self.publication, Sessions(self.link, KEYS))
         await self.streams.commit([await desk.decide(await self.take(KEYS.router()))])
 
     async def waiting(self) -> int:

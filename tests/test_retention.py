@@ -29,8 +29,10 @@ from colony.publication import Publication
 from colony.retention import PAGE, Retention
 from colony.schema import Schema
 from colony.selection import pack
+from colony.sessions import Sessions
 from colony.store import StoreTables, expire_rows
 from colony.streams import Delivery, Outgoing, Step, Streams
+from colony.testing.claims import eventually
 from colony.topology.model import (
     DEFAULTS,
     CellSettings,
@@ -64,6 +66,13 @@ SCHEMA = Schema.model_validate(
     }
 )
 ROW = {"turn_id": "q", "iter": 0, "role": "assistant", "call_id": "c", "fired": 0}
+TURN = {
+    "order": KEYS.order(""),
+    "parked": KEYS.parked(),
+    "waiting": KEYS.waiting(),
+    "router": KEYS.router(),
+    "session": "",
+}
 OPERATIONS: dict[str, dict[str, Any]] = {
     "store_insert": {"operation": "insert", "row": ROW},
     "store_upsert": {"operation": "upsert", "row": ROW},
@@ -124,6 +133,7 @@ class Colony:
         trace_id, envelope_id = delivery.head.trace_id, delivery.head.id
         await self.traces.attempt(trace_id, envelope_id, token="t", server=self.server)
         await self.host(delivery).record("name", b"value")
+        await self.host(delivery).record_request(b"{}", provider="p", model="m", attempt=1)
         await self.host(delivery).update_state("trace", {"leaf": "1"}, [])
         row = {**ROW, "turn_id": trace_id, "call_id": envelope_id}
         await self.do(delivery, {"operation": "insert", "row": row})
@@ -198,14 +208,6 @@ async def colony(redis_url: str) -> AsyncIterator[Colony]:
     await link.close()
 
 
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.02)
-
-
 # Everything that ended goes
 
 
@@ -240,7 +242,7 @@ async def overdue(colony: Colony) -> str:
     async def ended() -> bool:
         return delivery.head.trace_id in await colony.keeper.end_overdue()
 
-    await until(ended)
+    await eventually(ended)
     assert await colony.commit(Step(delivery, kept=[b"late"])) == "fenced"
     return delivery.head.trace_id
 
@@ -329,7 +331,7 @@ async def test_every_trace_leaves_the_keys_that_were_there_before(colony: Colony
     # What is there as long as something is listed, or a row kept.
     lasting -= {KEYS.ended_traces()}
     lasting -= {make("/memory", "thread") for make in (KEYS.store_index, KEYS.store_unique)}
-    await until(lambda: colony.swept(lasting))
+    await eventually(lambda: colony.swept(lasting))
 
     for kind in KINDS:
         trace_id = await kind(colony)
@@ -340,7 +342,7 @@ async def test_every_trace_leaves_the_keys_that_were_there_before(colony: Colony
         assert all(0 < ms <= KEEP_MS for ms in own.values()), (kind, own)
         assert (await colony.traces.get(trace_id)).ended
 
-    await until(lambda: colony.swept(lasting))
+    await eventually(lambda: colony.swept(lasting))
     assert {*(await colony.keys()).values()} == {-1}
     assert await colony.link.command("XLEN", KEYS.router()) == 0
     assert await colony.link.command("XLEN", KEYS.cell("/memory")) == 0
@@ -404,6 +406,7 @@ async def late_end(colony: Colony, late: Delivery) -> None:
         open=KEYS.open_traces(),
         ended=KEYS.ended_traces(),
         deadlines=KEYS.deadlines(),
+        **TURN,
         trace_id=late.head.trace_id,
     )
     assert await colony.link.run(call) == [b"stale"]
@@ -417,6 +420,7 @@ async def late_cancel(colony: Colony, late: Delivery) -> None:
         ended=KEYS.ended_traces(),
         deadlines=KEYS.deadlines(),
         quiet=KEYS.quiet(),
+        **TURN,
         trace_id=late.head.trace_id,
         cause="cancelled",
         reason="late",
@@ -424,9 +428,18 @@ async def late_cancel(colony: Colony, late: Delivery) -> None:
     assert (await colony.link.run(call))[0] in (b"unknown", b"before")
 
 
+async def late_parking(colony: Colony, late: Delivery) -> None:
+    # It goes on, to a commit that drops it.
+    await Sessions(colony.link, KEYS).take_turn(late, "s")
+
+
 async def late_record(colony: Colony, late: Delivery) -> None:
     with pytest.raises(Fenced):
         await colony.host(late).record("late", b"value")
+
+
+async def late_request(colony: Colony, late: Delivery) -> None:
+    await colony.host(late).record_request(b"{}", provider="p", model="m", attempt=1)
 
 
 async def late_retirement(colony: Colony, late: Delivery) -> None:
@@ -481,7 +494,9 @@ LATE: dict[str, Late] = {
     "correct": late_correction,
     "end_quiet": late_end,
     "end_trace": late_cancel,
+    "park": late_parking,
     "record": late_record,
+    "record_request": late_request,
     "retire": late_retirement,
     "revive": late_revival,
     "store_make": late_definition,
@@ -610,7 +625,7 @@ async def test_a_trace_whose_last_report_was_lost_is_retired_by_the_sweep(colony
     async def forgotten() -> bool:
         return await colony.retention.forget_traces() == 1
 
-    await until(forgotten)
+    await eventually(forgotten)
     own = await belonging(colony, trace_id)
     assert all(0 < ms <= KEEP_MS for ms in own.values()), own
 

@@ -14,6 +14,7 @@ from colony.link import Link
 from colony.publication import Publication
 from colony.roles import Router
 from colony.router import RouterDesk
+from colony.sessions import Sessions
 from colony.slots import holders
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from colony.traces import Traces
@@ -38,7 +39,7 @@ async def until(claim: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_router_reads_nothing_before_a_tree_is_known(redis_url: str) -> None:
     link = Link(redis_url)
     publication = Publication(link, KEYS)
-    desk = RouterDesk(KEYS, publication)
+    desk = RouterDesk(KEYS, publication, Sessions(link, KEYS))
     assert desk.sources() == ()
 
     await publication.publish(TREE)

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgpack import packb
 from redis.exceptions import ResponseError
 
 from colony.keys import GROUP, Keys
@@ -213,6 +214,7 @@ async def _birth(link: Link) -> Call:
         deadlines=KEYS.deadlines(),
         stream=KEYS.router(),
         belongings=KEYS.belongings("t"),
+        order=KEYS.order("s"),
         blobs=[KEYS.blob("b")],
         trace_id="t",
         digest="d",
@@ -220,7 +222,7 @@ async def _birth(link: Link) -> Call:
         head="head",
         body="body",
         entry="/a",
-        session="",
+        session="s",
         timeout_ms=1000,
     )
 
@@ -235,6 +237,7 @@ async def _birth_marked(link: Link) -> Call:
         open=KEYS.open_traces(),
         stream=KEYS.router(),
         belongings=KEYS.belongings("t"),
+        order=KEYS.order("s"),
         blobs=[KEYS.blob("b")],
         name="m",
         mark=5,
@@ -243,6 +246,7 @@ async def _birth_marked(link: Link) -> Call:
         head="head",
         body="body",
         entry="/a",
+        session="s",
     )
 
 
@@ -343,6 +347,21 @@ async def _end_quiet(link: Link) -> Call:
         open=KEYS.open_traces(),
         ended=KEYS.ended_traces(),
         deadlines=KEYS.deadlines(),
+        **_turn(""),
+        trace_id="t",
+    )
+
+
+async def _end_quiet_with_an_heir(link: Link) -> Call:
+    await _wait(link, "t", "heir")
+    trace = await _trace(link, state="quiet", live=0, outputs=1, dead=0, session="s")
+    return bind(
+        "end_quiet",
+        trace=trace,
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        **_turn("s"),
         trace_id="t",
     )
 
@@ -355,10 +374,61 @@ async def _end_trace(link: Link) -> Call:
         ended=KEYS.ended_traces(),
         deadlines=KEYS.deadlines(),
         quiet=KEYS.quiet(),
+        **_turn(""),
         trace_id="t",
         cause="failed",
         reason="why",
     )
+
+
+async def _end_trace_with_an_heir(link: Link) -> Call:
+    await _wait(link, "t", "heir")
+    return ended_by_hand(await _trace(link, session="s", live=2))
+
+
+async def _end_trace_that_waits(link: Link) -> Call:
+    await _wait(link, "first", "t")
+    return ended_by_hand(await _trace(link, session="s"))
+
+
+async def _end_trace_that_is_gone(link: Link) -> Call:
+    await _wait(link, "t", "heir")
+    return ended_by_hand(KEYS.trace("t"))
+
+
+def ended_by_hand(trace: str) -> Call:
+    return bind(
+        "end_trace",
+        trace=trace,
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        quiet=KEYS.quiet(),
+        **_turn("s"),
+        trace_id="t",
+        cause="cancelled",
+        reason="why",
+    )
+
+
+def _turn(session: str) -> dict[str, str]:
+    """The keys and the argument of an end by which it passes the turn on."""
+    return {
+        "order": KEYS.order(session),
+        "parked": KEYS.parked(),
+        "waiting": KEYS.waiting(),
+        "router": KEYS.router(),
+        "session": session,
+    }
+
+
+async def _wait(link: Link, first: str, *others: str) -> None:
+    """Traces of the session `s`, of which all but the first have an envelope parked."""
+    for place, trace in enumerate((first, *others), start=1):
+        await link.command("ZADD", KEYS.order("s"), place, trace)
+    for trace in others:
+        await link.command("HSET", KEYS.parked(), trace, packb([["head", "body"]]))
+        await link.command("ZINCRBY", KEYS.waiting(), 1, "s")
 
 
 async def _forget_consumers(link: Link) -> Call:
@@ -405,12 +475,21 @@ async def _heads(link: Link) -> Call:
 
 
 async def _keep_blob(link: Link) -> Call:
-    return bind("keep_blob", blob=KEYS.blob("b"), content="content", keep_ms=100_000)
+    return bind("keep_blob", blob=KEYS.blob("b"), content="content", keep_ms=100_000, offset=0)
 
 
 async def _keep_blob_again(link: Link) -> Call:
     await link.command("SET", KEYS.blob("b"), "content", "PX", 50_000)
-    return bind("keep_blob", blob=KEYS.blob("b"), content="content", keep_ms=100_000)
+    return bind("keep_blob", blob=KEYS.blob("b"), content="content", keep_ms=100_000, offset=0)
+
+
+async def _keep_blob_next_piece(link: Link) -> Call:
+    await link.command("SET", KEYS.blob("b"), "one", "PX", 50_000)
+    return bind("keep_blob", blob=KEYS.blob("b"), content="two", keep_ms=100_000, offset=3)
+
+
+async def _keep_blob_without_its_beginning(link: Link) -> Call:
+    return bind("keep_blob", blob=KEYS.blob("b"), content="two", keep_ms=100_000, offset=3)
 
 
 async def _lease_slot(link: Link) -> Call:
@@ -459,6 +538,24 @@ async def _record_again(link: Link) -> Call:
     return bind("record", trace=trace, journal=KEYS.journal("t"), field="f", value="v")
 
 
+async def _record_request(link: Link) -> Call:
+    await link.command("HSET", KEYS.said("t"), "a", "A")
+    return bind(
+        "record_request",
+        trace=await _trace(link),
+        requests=KEYS.requests("t"),
+        said=KEYS.said("t"),
+        name="m:1",
+        facts="facts",
+        pieces=["a", "A", "b", "B"],
+    )
+
+
+async def _record_request_again(link: Link) -> Call:
+    await link.run(await _record_request(link))
+    return await _record_request(link)
+
+
 async def _release_source(link: Link) -> Call:
     await link.command("SET", KEYS.lease("/a"), "t", "PX", 100_000)
     return bind("release_source", lease=KEYS.lease("/a"), token="t")
@@ -493,6 +590,41 @@ async def _renew_of_a_deleted_entry(link: Link) -> Call:
     return call
 
 
+async def _park(link: Link) -> Call:
+    await _wait(link, "first", "t")
+    await _trace(link, session="s", live=2)
+    return await parking(link)
+
+
+async def _park_without_a_place(link: Link) -> Call:
+    await _trace(link)
+    return await parking(link)
+
+
+async def _park_of_a_deleted_entry(link: Link) -> Call:
+    call = await _park(link)
+    await link.command("XDEL", KEYS.router(), call.arguments[1])
+    return call
+
+
+async def parking(link: Link) -> Call:
+    return bind(
+        "park",
+        source=KEYS.router(),
+        trace=KEYS.trace("t"),
+        order=KEYS.order("s"),
+        parked=KEYS.parked(),
+        waiting=KEYS.waiting(),
+        repairs=KEYS.repairs(),
+        group=GROUP,
+        entry=await _pending(link, KEYS.router()),
+        trace_id="t",
+        session="s",
+        head="head",
+        body="body",
+    )
+
+
 async def _replay(link: Link) -> Call:
     return bind(
         "replay",
@@ -501,6 +633,7 @@ async def _replay(link: Link) -> Call:
         fresh=KEYS.trace("fresh"),
         open=KEYS.open_traces(),
         stream=KEYS.router(),
+        order=KEYS.order("s"),
         letter="1-1",
         trace_id="gone",
         fresh_id="fresh",
@@ -508,6 +641,7 @@ async def _replay(link: Link) -> Call:
         head="head",
         fresh_head="fresh head",
         body="body",
+        session="s",
         keep_ms=1000,
     )
 
@@ -653,7 +787,8 @@ async def test_a_case_changes_something_and_answers_a_token_of_its_header(
 
     token = answer[0][0] if call.script.name == "commit" else answer[0]
     assert token.decode() in call.script.returns
-    unchanged = case in (_heads, _record_again, _keep_blob_again)
+    kept = (_keep_blob_again, _keep_blob_without_its_beginning)
+    unchanged = case in (_heads, _record_again, *kept)
     assert (await dump(link) != before) != unchanged
 
 

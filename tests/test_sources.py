@@ -13,7 +13,7 @@ from colony import sources
 from colony.body import Entry
 from colony.cell import Cell, Mark, Source
 from colony.codec import decode_head
-from colony.envelope import EXTERNAL, Emission
+from colony.envelope import EXTERNAL, Emission, digest
 from colony.errors import Backlogged, EnvelopeError, GuardReused
 from colony.keys import Keys
 from colony.link import Link
@@ -90,6 +90,18 @@ async def test_a_birth_leaves_by_the_edges_of_its_cell(link: Link, source: Make)
     assert (head.hop, head.context) == ({"chat_id": 7}, {})
     trace = await Traces(link, KEYS).get(head.trace_id)
     assert (trace.state, trace.live, trace.entry) == ("open", 1, "/bot")
+
+
+async def test_births_have_their_places_in_their_session(link: Link, source: Make) -> None:
+    assert await source().birth(HELLO, mark=1, session="s")
+    await source().admit(HELLO, guard="g", session="s")
+
+    heads = await waiting(link)
+    assert [head.context for head in heads] == [{"session_id": "s"}] * 2
+    places = await link.command("ZRANGE", KEYS.order(digest("s")), 0, -1)
+    assert [place.decode() for place in places] == [head.trace_id for head in heads]
+    record = await link.command("HGET", KEYS.trace(heads[0].trace_id), "session")
+    assert record == b"s"
 
 
 async def test_of_many_processes_one_gives_birth(link: Link, source: Make) -> None:

@@ -14,6 +14,7 @@ from colony.errors import ColonyError
 from colony.keys import Keys
 from colony.link import Link, server_problems
 from colony.publication import Publication
+from colony.sessions import Sessions
 from colony.slots import Holder, holders
 
 ROLES: Final = ("router", "worker")
@@ -38,7 +39,8 @@ class Status:
     """A colony at one moment. `oldest_trace_ms` is the age of the oldest trace that has not ended.
 
     `server` is what is wrong with the server. `backlog_max` is how much may wait before messages
-    are refused. `repairs` counts what was found broken since the colony began, by kind.
+    are refused. `waiting_traces` wait for an older trace of their session, `waiting_sessions` have
+    such. `repairs` counts what was found broken since the colony began, by kind.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Status:
     quiet_traces: int
     oldest_trace_ms: int
     ended_traces: int
+    waiting_sessions: int
+    waiting_traces: int
     rounds: Sequence[Round]
     dead_letters: int
     repairs: Mapping[str, int]
@@ -78,8 +82,9 @@ class Status:
 
     @property
     def waiting(self) -> int:
-        """How many envelopes wait anywhere, those in hand included."""
-        return self.routing.waiting + sum(backlog.waiting for backlog in self.backlogs.values())
+        """How many envelopes wait anywhere, those in hand included, and traces for their turn."""
+        waiting = self.routing.waiting + self.waiting_traces
+        return waiting + sum(backlog.waiting for backlog in self.backlogs.values())
 
     @property
     def refusing(self) -> bool:
@@ -108,6 +113,7 @@ class Status:
                 "oldest_ms": self.oldest_trace_ms,
                 "ended": self.ended_traces,
             },
+            "sessions": {"waiting": self.waiting_sessions, "traces": self.waiting_traces},
             "rounds": [found.to_json() for found in self.rounds],
             "dead_letters": self.dead_letters,
             "repairs": {**self.repairs},
@@ -125,7 +131,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
     now = int(seconds) * 1000 + int(micros) // 1000
     stores = [path for path, cell in topology.cells.items() if cell.cell.type == "store"]
     streams = [keys.router(), *(keys.cell(path) for path in topology.cells)]
-    server, found, backlogs, oldest, counts, rounds, repairs = await asyncio.gather(
+    server, found, backlogs, oldest, counts, waiting, rounds, repairs = await asyncio.gather(
         server_problems(link, keys.trace(NO_TRACE)),
         asyncio.gather(*(holders(link, keys, role) for role in ROLES)),
         asyncio.gather(*(_backlog(link, stream, now) for stream in streams)),
@@ -136,6 +142,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
             link.command("XLEN", keys.dead()),
             link.command("XLEN", keys.quiet()),
         ),
+        Sessions(link, keys).count(),
         Rounds(link, keys).open(stores),
         Counts(link, keys).read(),
     )
@@ -155,6 +162,8 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
         quiet_traces=quiet,
         oldest_trace_ms=max(0, now - int(float(oldest[1]))) if oldest else 0,
         ended_traces=ended,
+        waiting_sessions=waiting[0],
+        waiting_traces=waiting[1],
         rounds=rounds,
         dead_letters=dead,
         repairs=repairs,

@@ -75,7 +75,7 @@ async def _jobs(access: "Access", rq_url: str | None, found: "Status") -> str | 
 
 
 def _write_status(found: "Status", jobs: str | None) -> None:
-    from colony.cli.screen import age, bad, heading, table
+    from colony.cli.screen import age, bad, counted, heading, table
 
     version = f"version {found.version}" if found.version else "no tree applied"
     click.echo(
@@ -116,6 +116,9 @@ def _write_status(found: "Status", jobs: str | None) -> None:
         f"  {found.open_traces} open, {found.quiet_traces} quiet{oldest}; "
         f"{found.ended_traces} ended and kept"
     )
+    if found.waiting_sessions:
+        sessions = counted(found.waiting_sessions, "session")
+        click.echo(f"  {counted(found.waiting_traces, 'trace')} of {sessions} waiting their turn")
     click.echo(heading("\nrounds"))
     if found.rounds:
         _write_rounds(found.rounds, limit=5, indent="  ")

@@ -89,8 +89,8 @@ def cancel(config: "Config", trace_id: str, output: str) -> None:
         click.echo(f"{trace_id} is {cause}{before}")
 
 
-def headline(trace: "Trace", hops: int) -> str:
-    """A trace in one line."""
+def headline(trace: "Trace", hops: int, *, waits: bool = False) -> str:
+    """A trace in one line; `waits` where an older one of its session is to end first."""
     from colony.cli.screen import age, bad, counted, heading
 
     parts: list[str] = [trace.state]
@@ -105,6 +105,8 @@ def headline(trace: "Trace", hops: int) -> str:
         parts.append(bad(counted(trace.dead, "dead letter")))
     if trace.live:
         parts.append(f"{trace.live} under way")
+    if waits:
+        parts.append("waiting for an older trace of its session")
     return f"{heading(trace.id)} {', '.join(parts)}"
 
 
@@ -179,11 +181,12 @@ async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> N
 
     found = await access.traces.get(trace_id)
     records = await access.traces.log(trace_id)
+    waits = await access.sessions.waits(trace_id)
     if output == "json":
         hops = [node.to_json() for node in hop_trees(records)]
-        write_json({"record": found.to_json(), "hops": [*hops]})
+        write_json({"record": {**found.to_json(), "waits": waits}, "hops": [*hops]})
         return
-    click.echo(headline(found, len(records)))
+    click.echo(headline(found, len(records), waits=waits))
     _write(tree_lines(records, bodies=bodies))
 
 

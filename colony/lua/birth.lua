@@ -8,7 +8,8 @@
 --   4   deadlines   traces by deadline
 --   5   stream      where the first envelope goes
 --   6   belongings  further keys that are kept as long as the trace
---   7+  blobs       that the envelope refers to
+--   7   order       traces of the session by their place in it
+--   8+  blobs       that the envelope refers to
 -- ARGV
 --   1   trace_id    id of the trace, which is that of its first envelope
 --   2   digest      of the request, so that no guard serves two different ones
@@ -16,7 +17,7 @@
 --   4   head        of the first envelope
 --   5   body        of the first envelope
 --   6   entry       target of the first envelope
---   7   session     session the trace belongs to, or empty
+--   7   session     session the trace belongs to, where it gets the last place; or empty
 --   8   timeout_ms  after which the trace is ended; 0 for never
 -- RETURNS
 --   born <id>       the trace is open with one live envelope
@@ -26,7 +27,7 @@
 -- REPEATS
 --   safe: the guard, or the trace, remembers that it was born
 local guard, trace, open, deadlines, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local belongings, id, digest, keep_ms = KEYS[6], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local belongings, order, id, digest, keep_ms = KEYS[6], KEYS[7], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local head, body, entry, session, timeout_ms = ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 
 local function holds(key, kind, ...)
@@ -39,8 +40,8 @@ end
 local sound = keep_ms and timeout_ms and #ARGV == 8 and holds(guard, 'hash', 'HSET', 'PEXPIRE')
     and holds(trace, 'hash', 'HSET') and holds(open, 'zset', 'ZADD')
     and holds(deadlines, 'zset', 'ZADD') and holds(stream, 'stream', 'XADD')
-    and holds(belongings, 'set', 'SADD')
-for n = 7, #KEYS do sound = sound and holds(KEYS[n], 'string', 'PERSIST') end
+    and holds(belongings, 'set', 'SADD') and holds(order, 'zset', 'ZADD', 'ZRANGE')
+for n = 8, #KEYS do sound = sound and holds(KEYS[n], 'string', 'PERSIST') end
 if not sound then
   return redis.error_reply('ERR birth: wrong arguments, keys or permissions')
 end
@@ -52,7 +53,7 @@ end
 if redis.call('EXISTS', trace) == 1 then
   return { 'repeated', id }
 end
-for n = 7, #KEYS do
+for n = 8, #KEYS do
   if redis.call('EXISTS', KEYS[n]) == 0 then return { 'blob_lost' } end
 end
 local time = redis.call('TIME')
@@ -67,9 +68,13 @@ redis.call('HSET', trace, 'state', 'open', 'live', 1, 'created_at', now, 'entry'
 if timeout_ms > 0 then
   redis.call('ZADD', deadlines, now + timeout_ms, id)
 end
-for n = 7, #KEYS do
+for n = 8, #KEYS do
   redis.call('PERSIST', KEYS[n])
   redis.call('SADD', belongings, KEYS[n])
+end
+if session ~= '' then
+  local last = redis.call('ZRANGE', order, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', order, (last[2] or 0) + 1, id)
 end
 redis.call('ZADD', open, now, id)
 redis.call('XADD', stream, '*', 'head', head, 'body', body)

@@ -3,7 +3,7 @@
 --
 -- KEYS
 --   1   trace    record of the trace
---   2+  keys     what else belongs to it: log, outputs, receipts, journal, attempts, blobs, state
+--   2+  keys     all else of it: log, outputs, receipts, journal, attempts, requests, blobs, state
 -- ARGV
 --   1   keep_ms  how long all of it is kept
 -- RETURNS

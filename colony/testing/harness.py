@@ -19,7 +19,7 @@ from colony.body import Body, Entry
 from colony.dead_letters import Buried, DeadLetters
 from colony.desk import settle
 from colony.envelope import Headers
-from colony.errors import CellError
+from colony.errors import CellError, SettledElsewhere
 from colony.inbox import Inbox
 from colony.keeper import Keeper
 from colony.keys import GROUP, Keys
@@ -27,6 +27,7 @@ from colony.link import Link
 from colony.publication import Publication
 from colony.records import HopRecord
 from colony.router import RouterDesk
+from colony.sessions import Sessions
 from colony.streams import Delivery, Outcome, Step, Streams
 from colony.topology.model import TopologySpec
 from colony.traces import Trace, Traces
@@ -69,7 +70,7 @@ class Harness:
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.workshop = Workshop(self.link, self.keys, environment=environment or {}, root=root)
         self.steps = 0
-        self._router = RouterDesk(self.keys, self.publication)
+        self._router = RouterDesk(self.keys, self.publication, Sessions(self.link, self.keys))
         self._worker = WorkerDesk(self.streams, self.keys, self.publication, self.workshop)
         self._keeper = Keeper(self.streams, self.publication)
         self._inbox = Inbox(self.link, "stepped-0")
@@ -145,8 +146,13 @@ class Harness:
         return outcomes
 
     async def step(self, delivery: Delivery) -> Outcome:
-        """Handle a delivery and commit what comes of it."""
-        return (await self.commit(await self.decide(delivery)))[0]
+        """Handle a delivery and commit what comes of it; `parked` where it waits for its turn."""
+        try:
+            return (await self.commit(await self.decide(delivery)))[0]
+        except SettledElsewhere:
+            self.steps += 1
+            self._pending.remove(delivery)
+            return Outcome("parked")
 
     async def drop(self, delivery: Delivery) -> Outcome:
         """Settle a delivery as if it had been handled and nothing had come of it."""

@@ -17,11 +17,12 @@ from colony.topology.model import CellSpec
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """A birth, and the mark it reached; `name` is the guard where it was admitted."""
+    """A birth, the mark it reached and its session; `name` is the guard where it was admitted."""
 
     emission: Emission
     name: str
     mark: int | None = None
+    session: str = ""
 
 
 @dataclass
@@ -70,27 +71,33 @@ class RecordingSource:
         return True
 
     async def birth(
-        self, emission: Emission, *, mark: int, name: str = "", after: int | None = None
+        self,
+        emission: Emission,
+        *,
+        mark: int,
+        name: str = "",
+        after: int | None = None,
+        session: str = "",
     ) -> bool:
         """The birth is in `births`, unless its mark was reached before."""
         if not await self.raise_mark(mark, name=name, after=after):
             return False
         self.marks[name] = Mark(mark, self.marks[name].births + 1)
-        self.births.append(Born(emission, name, mark))
+        self.births.append(Born(emission, name, mark, session))
         return True
 
     async def forget_mark(self, name: str) -> None:
         """The mark is gone."""
         self.marks.pop(name, None)
 
-    async def admit(self, emission: Emission, *, guard: str) -> str:
+    async def admit(self, emission: Emission, *, guard: str, session: str = "") -> str:
         """The birth is in `births` once."""
         known = [born for born in self.births if born.mark is None and born.name == guard]
         trace_id = derived_id("guard", guard)
         if known and known[0].emission != emission:
             raise GuardReused(trace_id=trace_id)
         if not known:
-            self.births.append(Born(emission, guard))
+            self.births.append(Born(emission, guard, session=session))
         return trace_id
 
     async def state(self) -> dict[str, str]:

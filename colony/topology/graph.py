@@ -55,6 +55,8 @@ def _changes(modifier: ModifierSpec) -> Iterator[str]:
         yield f"-hop.{key}"
     if modifier.restore_ttl:
         yield "restore ttl"
+    if modifier.in_session_order:
+        yield "in session order"
 
 
 def _nodes(spec: TopologySpec) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """The reads: registry, graph, traces, messages, dead letters, rounds; health."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -12,8 +11,7 @@ from colony.counts import Counts
 from colony.inbox import Inbox
 from colony.keys import GROUP
 from colony.streams import Step, Streams
-
-Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+from colony.testing.claims import eventually
 
 
 async def ask(access: Access, text: str = "you", target: str = "/greet") -> str:
@@ -30,7 +28,7 @@ async def read(http: httpx.AsyncClient, url: str, **query: Any) -> Any:
 
 
 async def test_the_registry_names_cells_and_their_hosts(
-    http: httpx.AsyncClient, running: Access, eventually: Eventually
+    http: httpx.AsyncClient, running: Access
 ) -> None:
     async def hosted() -> bool:
         cells = (await read(http, "/colony/registry"))["registry"]
@@ -86,7 +84,7 @@ async def test_a_trace_reads_in_order_and_with_its_record(
         ("@external", "/greet"),
         ("/greet", "/out"),
     ]
-    assert told["record"]["cause"] == "completed"
+    assert (told["record"]["cause"], told["record"]["waits"]) == ("completed", False)
     assert told["trace"][1]["condition"] == "hop.route == 'done'"
 
 
@@ -383,9 +381,7 @@ async def test_a_colony_nobody_runs_is_not_ready(http: httpx.AsyncClient) -> Non
     assert response.json()["problems"] == ["no router is running", "no worker is running"]
 
 
-async def test_a_colony_that_runs_is_ready(
-    http: httpx.AsyncClient, running: Access, eventually: Eventually
-) -> None:
+async def test_a_colony_that_runs_is_ready(http: httpx.AsyncClient, running: Access) -> None:
     async def ready() -> bool:
         return (await http.get("/readyz")).status_code == 200
 

@@ -338,7 +338,8 @@ def test_a_directory_without_config_hides_the_cells_below_it(tree: Tree) -> None
 
 
 def test_a_graph_names_every_node_and_edge_once(tree: Tree) -> None:
-    tree.hive("main", edge("./a", "./h", 'hop.x == "y"', set_context={"n": "1"}), edge("./h", "/z"))
+    changed = edge("./a", "./h", 'hop.x == "y"', set_context={"n": "1"})
+    tree.hive("main", changed, edge("./h", "/z", in_session_order=True))
     tree.cell("main/a")
     tree.hive("main/h")
     spec = tree.load().publishable()
@@ -349,7 +350,7 @@ def test_a_graph_names_every_node_and_edge_once(tree: Tree) -> None:
         '    n1{{"/h"}}',
         '    n2["/z (?)"]',
         '    n0 -->|"hop.x == #quot;y#quot; / n := 1"| n1',
-        "    n1 --> n2",
+        '    n1 -->|"in session order"| n2',
     ]
     assert '    "/a" -> "/h" [label="hop.x == \\"y\\" / n := 1"];' in dot(spec).splitlines()
 

@@ -136,6 +136,7 @@ def test_what_an_undeclared_sender_emits_is_not_held_against_it(tree: Tree) -> N
         (edge("./a", "./b") | {"modifer": {}}, "modifer", "unknown_key"),
         (edge("./a", "./b", set_contxt={}), "modifier.set_contxt", "unknown_key"),
         (edge("./a", "./b", "true", restore_ttl="yes"), "modifier.restore_ttl", "invalid_value"),
+        (edge("./a", "./b", in_session_order=1), "modifier.in_session_order", "invalid_value"),
         (edge("./a", "./b", set_hop={"k": 1}), "modifier.set_hop.k", "invalid_value"),
         (edge("./a", "./b", set_hop={"k": "("}), "modifier.set_hop.k", "expression_invalid"),
         (edge("./a", "./b", "'" + "x" * 5000 + "'"), "condition", "expression_limit"),
