@@ -17,6 +17,9 @@ from colony.schema import Identifier, Row, Table, UniqueKey
 
 Scalar = str | int | float | bool | None
 
+# What a body may be, and so the rows in it.
+MAX_NEWEST_BYTES = 10 * 1024 * 1024
+
 # How a value may stand to an operand for a condition to hold.
 ANY = "<=>"
 _ACCEPTS: Mapping[str, str] = {
@@ -155,6 +158,22 @@ class Select(Operation):
         return self
 
 
+class Newest(Operation):
+    """Read columns of the rows with one value in an indexed column that were added last, in the
+    order they were added: at most `limit` rows, and whole ones of `max_bytes` together.
+
+    The cost does not grow with the rows that are left out; `rows_affected` counts them as well.
+    """
+
+    mutates: ClassVar[bool] = False
+
+    operation: Literal["newest"] = "newest"
+    columns: Columns
+    where: dict[Identifier, str | int | bool] = Field(min_length=1, max_length=1)
+    limit: int = Field(ge=1, le=1000)
+    max_bytes: int = Field(default=MAX_NEWEST_BYTES, ge=1, le=MAX_NEWEST_BYTES)
+
+
 class Count(Operation):
     """Count the rows that match; the number is the text of the answer and its `rows_affected`."""
 
@@ -225,13 +244,13 @@ class Settle(Operation):
 
 
 AnyOperation = Annotated[
-    Insert | Upsert | Select | Count | Update | Delete | CreateTable | Settle,
+    Insert | Upsert | Select | Newest | Count | Update | Delete | CreateTable | Settle,
     Field(discriminator="operation"),
 ]
 
-_ADAPTER: TypeAdapter[Insert | Upsert | Select | Count | Update | Delete | CreateTable | Settle] = (
-    TypeAdapter(AnyOperation)
-)
+_ADAPTER: TypeAdapter[
+    Insert | Upsert | Select | Newest | Count | Update | Delete | CreateTable | Settle
+] = TypeAdapter(AnyOperation)
 
 
 def parse_operation(text: str) -> Operation:
@@ -256,7 +275,7 @@ def _named(text: str) -> str:
 
 
 OPERATIONS = frozenset(
-    ("insert", "upsert", "select", "count", "update", "delete", "create_table", "settle")
+    ("insert", "upsert", "select", "newest", "count", "update", "delete", "create_table", "settle")
 )
 
 # Refusals of the request itself, apart from those of its content (meclaw, store errors).
@@ -267,7 +286,8 @@ _REQUEST_CODES = frozenset(("invalid_input", "query_timeout", "write_denied"))
 class StoreReply:
     """What came of an operation.
 
-    `rows` are the answer of a select, and of the `settle` that won: the rows of its question.
+    `rows` are the answer of a select or newest, and of the `settle` that won: the rows of its
+    question.
     `missing` is how many results the round of a `settle` waits for, None while it is not known.
     """
 

@@ -66,6 +66,14 @@ def fetched(table: Table, columns: Sequence[str]) -> list[str]:
     return found or [*table.columns][:1]
 
 
+def indexed_under(column: str, text: bytes) -> list[bytes]:
+    """The range of the index in which the rows are that have `text` in `column`."""
+    if len(text) > _LONGEST_INDEXED:
+        text = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    entry = column.encode() + b"\0" + text
+    return [b"[" + entry + b"\0", b"(" + entry + b"\1"]
+
+
 def arrange(
     rows: Sequence[StoredRow], columns: Sequence[str], order_by: Sequence[Order], distinct: bool
 ) -> list[StoredRow]:
@@ -93,15 +101,8 @@ def _condition(table: Table, condition: Condition) -> dict[str, object]:
         "operands": operands,
     }
     if condition.accepts == "=" and not condition.or_null and column in table.indexed:
-        packed["ranges"] = [_range(column, text) for text in operands if text is not None]
+        packed["ranges"] = [indexed_under(column, text) for text in operands if text is not None]
     return packed
-
-
-def _range(column: str, text: bytes) -> list[bytes]:
-    if len(text) > _LONGEST_INDEXED:
-        text = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    entry = column.encode() + b"\0" + text
-    return [b"[" + entry + b"\0", b"(" + entry + b"\1"]
 
 
 def _place(text: bytes | None) -> tuple[bool, bytes]:

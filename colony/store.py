@@ -30,6 +30,7 @@ from colony.operations import (
     CreateTable,
     Delete,
     Insert,
+    Newest,
     Operation,
     Select,
     Settle,
@@ -38,7 +39,15 @@ from colony.operations import (
     Upsert,
 )
 from colony.schema import ANSWERS, EXPECTS, ROUND, TRACE, Row, Schema, Table
-from colony.selection import StoredRow, arrange, fetched, pack, pack_selection, unpack_rows
+from colony.selection import (
+    StoredRow,
+    arrange,
+    fetched,
+    indexed_under,
+    pack,
+    pack_selection,
+    unpack_rows,
+)
 
 # How often a definition may change under an operation before it is given up.
 _ATTEMPTS = 5
@@ -131,6 +140,8 @@ class StoreTables:
         name = operation.table
         if isinstance(operation, (Select, Count)):
             return selecting(self._keys, self._path, table, operation)
+        if isinstance(operation, Newest):
+            return _newest(self._keys, self._path, table, operation)
         script = _SCRIPTS[type(operation)]
         content = operation.model_dump_json().encode()
         return bind(
@@ -276,6 +287,27 @@ def selecting(keys: Keys, path: str, table: Table, operation: Select | Count) ->
     )
 
 
+def _newest(keys: Keys, path: str, table: Table, operation: Newest) -> Call:
+    ((column, value),) = operation.where.items()
+    text = table.text(column, value)
+    if column not in table.indexed:
+        raise InvalidOperation(operation="newest", detail=f"newest needs an index on {column}")
+    return bind(
+        "store_newest",
+        catalogue=keys.store(path),
+        cells=keys.store_cells(path, operation.table),
+        index=keys.store_index(path, operation.table),
+        name=operation.table,
+        definition=table.definition,
+        column=column,
+        value=text or b"",
+        range=pack(indexed_under(column, text or b"")),
+        columns=pack(fetched(table, operation.columns)),
+        limit=operation.limit,
+        max_bytes=operation.max_bytes,
+    )
+
+
 def _read(table: Table, operation: Select) -> list[str]:
     return fetched(table, [*operation.columns, *(order.col for order in operation.order_by)])
 
@@ -360,6 +392,9 @@ def _reply(operation: Operation, table: Table, answer: Sequence[Any]) -> StoreRe
         raise ConstraintViolation(columns=_unique(table, answer[1]))
     if token == b"rows" and isinstance(operation, Select):
         return _selected(operation, table, unpack_rows(_read(table, operation), answer[2:]))
+    if token == b"rows" and isinstance(operation, Newest):
+        found = unpack_rows(fetched(table, operation.columns), answer[2:])
+        return StoreReply("newest", count, [row.values(table, operation.columns) for row in found])
     if token == b"won":
         columns = [*table.columns]
         rows = [row.values(table, columns) for row in unpack_rows(columns, answer[2:])]

@@ -83,6 +83,11 @@ async def select(tables: StoreTables, *columns: str, table: str = "kinds", **mor
     return reply.rows
 
 
+async def newest(tables: StoreTables, limit: int, **more: Any) -> StoreReply:
+    asked = {"operation": "newest", "table": "thread", "columns": ["iter"], "limit": limit}
+    return await do(tables, **{**asked, **more})
+
+
 async def dump(link: Link) -> dict[bytes, bytes]:
     keys = await link.command("KEYS", "*")
     return {key: await link.command("DUMP", key) for key in keys}
@@ -113,6 +118,67 @@ async def test_a_select_reads_matches_sorts_cuts_and_pages(handle: Handle) -> No
     distinct = await select(handle(), "i", distinct=True, order_by=[{"col": "i", "dir": "asc"}])
     assert [r["i"] for r in distinct] == [None, 1, 2, 3]
     assert await select(handle(), "i", where={"seq": {"gte": 5}}) == [{"i": None}]
+
+
+@pytest.mark.parametrize("turn_id", ["s", "s" * 41, "\0", "s\0", ""])
+async def test_newest_reads_the_rows_that_were_added_last_in_their_order(
+    handle: Handle, turn_id: str
+) -> None:
+    for n in range(7):
+        await insert(handle(), "thread", turn_id=turn_id, iter=n)
+        for other in (f"{turn_id}\0other", f"other\0{turn_id}", f"{turn_id}s", "other"):
+            await insert(handle(), "thread", turn_id=other, iter=n)
+
+    async def found(limit: int) -> list[Any]:
+        reply = await newest(handle(), limit, where={"turn_id": turn_id})
+        return [row["iter"] for row in reply.rows or ()]
+
+    assert await found(3) == [4, 5, 6]
+    assert await found(7) == await found(1000) == [0, 1, 2, 3, 4, 5, 6]
+
+
+async def test_newest_tells_how_many_rows_there_are_beside_those_it_reads(handle: Handle) -> None:
+    for n in range(5):
+        await insert(handle(), "thread", turn_id="s", iter=n)
+
+    reply = await newest(handle(), 2, where={"turn_id": "s"})
+    none = await newest(handle(), 2, where={"turn_id": "t"})
+
+    assert (reply.rows_affected, reply.rows) == (5, [{"iter": 3}, {"iter": 4}])
+    assert (none.rows_affected, none.rows) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "found"), [(1, []), (9, []), (10, ["d"]), (19, ["d"]), (20, ["c", "d"])]
+)
+async def test_newest_reads_whole_rows_as_far_as_they_fit(
+    handle: Handle, max_bytes: int, found: list[str]
+) -> None:
+    """One that does not fit hides the older ones, however short they are."""
+    for name, size in (("a", 1), ("b", 2_000_000), ("c", 9), ("d", 9)):
+        await insert(handle(), "thread", turn_id="s", call_id=name, turn="x" * size)
+
+    columns = ["call_id", "turn"]
+    reply = await newest(handle(), 9, where={"turn_id": "s"}, columns=columns, max_bytes=max_bytes)
+
+    assert [row["call_id"] for row in reply.rows or ()] == found
+    assert reply.rows_affected == 4
+
+
+async def test_newest_reads_a_row_without_a_value_and_its_number(handle: Handle) -> None:
+    await insert(handle(), "thread", turn_id="s")
+
+    reply = await newest(handle(), 9, where={"turn_id": "s"}, columns=["turn", "seq"])
+
+    assert reply.rows == [{"turn": None, "seq": 1}]
+
+
+async def test_newest_needs_an_indexed_column(handle: Handle) -> None:
+    reply = await do(
+        handle(), operation="newest", table="kinds", columns=["t"], where={"j": "x"}, limit=1
+    )
+
+    assert reply.error_code == "invalid_input"
 
 
 @pytest.mark.parametrize(
@@ -674,6 +740,7 @@ async def test_the_cost_of_a_question_does_not_grow_with_the_table(
         return [
             await cost(insert(handle(), "thread", **row)),
             await cost(select(handle(), "turn", table="thread", where=where)),
+            await cost(newest(handle(), 3, where=where)),
             await cost(
                 do(handle(), operation="update", table="thread", set={"fired": 1}, where=claim)
             ),
@@ -746,7 +813,11 @@ ARGUMENTS: dict[str, bytes | str | int] = {
     ),
     "before": "",
     "columns": pack(["turn_id"]),
+    "column": "turn_id",
+    "value": "q",
+    "range": pack([b"[turn_id\0q\0", b"(turn_id\0q\1"]),
     "limit": 0,
+    "max_bytes": 99,
     "retain_s": 60,
     "most": 10,
 }
@@ -759,6 +830,7 @@ def arguments(name: str) -> list[bytes | str | int]:
                                                   "call_id": b"z"}, "null": []}),
         ("store_make", "packed"): pack([]),
         ("store_make", "name"): "fresh",
+        ("store_newest", "limit"): 2,
     }  # fmt: skip
     return [special.get((name, wanted), ARGUMENTS[wanted]) for wanted in scripts()[name].arguments]
 
@@ -797,7 +869,9 @@ async def test_a_script_with_an_argument_missing_changes_nothing(
     assert await dump(link) == before
     answer = await run(link, name, all_keys, all_arguments)
     assert answer[0].decode() in scripts()[name].returns
-    assert (await dump(link) == before) is (name in ("store_select", "store_expire"))
+    assert (await dump(link) == before) is (
+        name in ("store_select", "store_newest", "store_expire")
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

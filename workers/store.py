@@ -24,7 +24,8 @@ _LINE: TypeAdapter[Row] = TypeAdapter(Row)
 class Store(Cell):
     """Keep tables, and do the operation that a tool call asks for.
 
-    Only the first message of a body is read. The schema cannot be changed by a message.
+    Only the first message of a body is read. What a user said behind it comes back behind the
+    result, so that whoever asks can go on with it. The schema cannot be changed by a message.
     """
 
     default_concurrency: ClassVar[int] = QUICK
@@ -69,8 +70,9 @@ class Store(Cell):
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
         """Do the operation of the tool call; a refusal is a result as well."""
         started = time.monotonic()
-        entry = next(iter(envelope.body.messages or ()), None)
+        entry, *rest = envelope.body.messages or (None,)
         call = entry if isinstance(entry, Entry) else None
+        said = [e for e in rest if isinstance(e, Entry) and e.origin == "user"]
         quiet = False
         try:
             operation = _read(call)
@@ -83,7 +85,7 @@ class Store(Cell):
         failed = reply.error_code is not None
         result = Entry.result((call and call.id) or "", reply.text, is_error=failed)
         duration_ms = round((time.monotonic() - started) * 1000)
-        return [Emission.of(result, **reply.hop(), duration_ms=duration_ms)]
+        return [Emission.of(result, *said, **reply.hop(), duration_ms=duration_ms)]
 
     async def _do(self, operation: Operation, envelope: Envelope, host: Host) -> StoreReply:
         name = operation.operation

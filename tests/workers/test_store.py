@@ -118,6 +118,21 @@ async def test_only_the_first_message_is_read(link: Link) -> None:
     assert empty.hop["error_code"] == "invalid_input"
 
 
+@pytest.mark.parametrize("where", [{"key": "a"}, {"nothing": "a"}])
+async def test_what_a_user_said_behind_the_call_comes_back_behind_the_result(
+    link: Link, where: dict[str, str]
+) -> None:
+    await handle(link, insert("a"))
+    asked = Entry(origin="user", type="text", text="why?", vendor={"x": {}})
+    read = call(operation="newest", table="notes", columns=["key"], where=where, limit=9)
+
+    (found,) = await handle(link, read, asked, insert("b"), Entry.say("assistant", "well"))
+
+    result, *behind = found.body.entries
+    assert result.is_error is (None if where == {"key": "a"} else True)
+    assert behind == [asked]
+
+
 async def test_a_refusal_of_the_tables_keeps_operation_and_rows(link: Link) -> None:
     await handle(link, insert("a"))
 
