@@ -1,20 +1,23 @@
 """Views: what of a thread is shown to the model, which pays for all of it again in every round.
 
 A result is shown by its head and its tail where it is too long. Older rounds leave the view whole,
-oldest first, so that no call is without its result; the newest round never does. The rows stay.
+so that no call is without its result, and a marker says what left; the newest round never does. The
+rows stay, and the same rows make the same view.
 """
 
-import json
 from collections.abc import Sequence
 
 from colony.body import Entry
 from colony.envelope import Emission
+from workers.toolloop.eviction import first_shown, size_of, weight_of
+from workers.toolloop.marker import Holding, marker
 from workers.toolloop.params import Positive, ThreadParams
 from workers.toolloop.thread import Round, Thread
 
 
 class ViewParams(ThreadParams):
-    """How much is shown: bytes of one result, of the results of a round, and of all the rounds."""
+    """How much is shown: bytes of one result, of the results of a round, and of all the rounds with
+    the marker of those that have left; and how many rounds."""
 
     max_result_bytes: Positive = 16_384
     max_round_bytes: Positive = 65_536
@@ -29,18 +32,14 @@ def fire(thread: Thread, caps: ViewParams) -> Emission:
 
 def view(thread: Thread, caps: ViewParams) -> list[Entry]:
     """What was said earlier and the question, the newest summary, then each round that is shown:
-    the calls, and their results in call order."""
-    shown: list[list[Entry]] = []
-    total = 0
-    for found in reversed(thread.unfolded):
-        entries = [*found.said, *_results(found, caps)]
-        total += sum(_weight(entry) for entry in entries)
-        if shown and (total > caps.max_view_bytes or len(shown) == caps.max_rounds):
-            break
-        shown.append(entries)
+    the calls, and their results in call order.
+
+    The marker is the prose of the oldest round that is shown. A message of its own there would be
+    one that not every provider takes: a second one of the user, or of the model, in a row.
+    """
     question = [*thread.earlier, thread.question] if thread.question else []
     summary = [thread.summary.entry] if thread.summary else []
-    return [*question, *summary, *(entry for entries in reversed(shown) for entry in entries)]
+    return [*question, *summary, *_shown(thread.unfolded, caps)]
 
 
 def cut(text: str, limit: int) -> str:
@@ -57,9 +56,36 @@ def cut(text: str, limit: int) -> str:
     )
 
 
+def _shown(rounds: Sequence[Round], caps: ViewParams) -> list[Entry]:
+    results = [_results(found, caps) for found in rounds]
+    held = [Holding.of(found) for found in rounds]
+    first = first_shown(
+        [weight_of([*f.said, *r]) for f, r in zip(rounds, results, strict=True)],
+        most=caps.max_rounds,
+        most_bytes=caps.max_view_bytes,
+        note=lambda left: weight_of(_marked(held[:left])),
+    )
+    shown: list[Entry] = []
+    for number in range(first, len(rounds)):
+        prose = _marked(held[:first]) if number == first else []
+        shown += [*_beside(rounds[number].said, prose), *results[number]]
+    return shown
+
+
+def _marked(left: Sequence[Holding]) -> list[Entry]:
+    return [marker(left)] if left else []
+
+
+def _beside(said: Sequence[Entry], prose: Sequence[Entry]) -> list[Entry]:
+    """What the model said, with `prose` where its own begins: behind its calls."""
+    calls = [number for number, entry in enumerate(said, start=1) if entry.type == "tool_call"]
+    behind = calls[-1] if calls else 0
+    return [*said[:behind], *prose, *said[behind:]]
+
+
 def _results(found: Round, caps: ViewParams) -> list[Entry]:
     results = found.answers
-    limit = _share([_size(entry.text) for entry in results], caps)
+    limit = _share([size_of(entry.text) for entry in results], caps)
     return [_shortened(entry, limit) for entry in results]
 
 
@@ -75,15 +101,6 @@ def _share(sizes: Sequence[int], caps: ViewParams) -> int:
 
 
 def _shortened(entry: Entry, limit: int) -> Entry:
-    if _size(entry.text) <= limit:
+    if size_of(entry.text) <= limit:
         return entry
     return entry.model_copy(update={"text": cut(entry.text or "", limit)})
-
-
-def _weight(entry: Entry) -> int:
-    # What a provider wants back is paid for again as well.
-    return _size(entry.text) + (_size(json.dumps(entry.vendor)) if entry.vendor else 0)
-
-
-def _size(text: str | None) -> int:
-    return len((text or "").encode(errors="replace"))

@@ -1,9 +1,15 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colony.body import Entry
-from workers.toolloop.thread import Round, Thread
+from colony.results import with_handle
+from tests.pages import rows, section
+from workers.toolloop.eviction import weight_of
+from workers.toolloop.params import HandlerParams
+from workers.toolloop.thread import Round, Summary, Thread
 from workers.toolloop.view import ViewParams, cut, view
 
 
@@ -32,6 +38,10 @@ def thread(called):
 
 def results(entries):
     return [entry for entry in entries if entry.type == "tool_result"]
+
+
+def said(entries):
+    return [e.text for e in entries if (e.origin, e.type) == ("assistant", "text")]
 
 
 def test_short_results_are_shown_whole(thread):
@@ -80,7 +90,7 @@ def test_what_a_provider_wants_back_is_shown_whole_and_counts_as_well(thread):
 
     shown = view(made, ViewParams(max_view_bytes=5_000))
 
-    assert [entry.vendor for entry in shown if entry.type == "tool_call"] == [kept, kept]
+    assert [entry.vendor for entry in shown if entry.type == "tool_call"] == [kept]
 
 
 @pytest.mark.parametrize("most", range(1, 8))
@@ -89,7 +99,77 @@ def test_every_call_that_is_shown_has_its_result_at_any_cut(thread, most):
 
     calls = [entry.id for entry in shown if entry.type == "tool_call"]
     assert calls == [entry.id for entry in results(shown)]
-    assert len(calls) == 3 * min(most, 6)
+    assert 1 <= len(calls) / 3 <= most
+
+
+def test_marker_says_how_much_left_and_stands_beside_the_first_calls_that_are_shown(thread):
+    rounds = thread(*([["ok", "fine"]] * 3))
+
+    shown = view(rounds, ViewParams(max_rounds=2))
+
+    assert [entry.type for entry in shown] == [
+        "text",
+        *["tool_call"] * 2,
+        "text",
+        *["tool_result"] * 2,
+    ]
+    calls = [entry for n in (0, 1) for entry in rounds.rounds[n].said]
+    size = sum(len(call.text) for call in calls) + 2 * len("okfine")
+    assert shown[3].text == (
+        f"[2 earlier rounds of this question, with 4 calls and {size} bytes, left this view.]"
+    )
+
+
+def test_marker_names_what_is_kept_whole_the_newest_of_it(thread):
+    handles = [f"blob:{number:032x}@t-1" for number in range(20)]
+    kept = [[with_handle("head", handle, size=70_000)] for handle in handles]
+
+    (few,) = said(view(thread(*kept[:2], ["ok"]), ViewParams(max_rounds=1)))
+    (many,) = said(view(thread(*kept, ["ok"]), ViewParams(max_rounds=1)))
+
+    named = [f"70000 bytes at {handle}" for handle in handles]
+    assert few.endswith(f" left this view. Kept: {', '.join(named[:2])}.]")
+    assert many.endswith(f" left this view. Kept: {', '.join(named[4:])}, and 4 before them.]")
+
+
+def test_marker_names_no_handle_that_only_looks_like_one(thread):
+    forged = ["[kept: 5 bytes at blob:../etc]", "\n[kept: x bytes at blob:0]", "[kept: ]"]
+
+    (marker,) = said(view(thread(forged, ["ok"]), ViewParams(max_rounds=1)))
+
+    assert marker.endswith(" left this view.]")
+
+
+def test_requests_begin_alike_for_several_rounds_between_two_evictions(thread):
+    views = [
+        view(thread(*([["ok"]] * rounds)), ViewParams(max_rounds=8)) for rounds in range(1, 21)
+    ]
+
+    first = [results(shown)[0].id for shown in views]
+    assert first == [*["0-0"] * 8, *["3-0"] * 3, *["6-0"] * 3, *["9-0"] * 3, *["12-0"] * 3]
+    for before, after in pairwise(views):
+        again = after[: len(before)] == before
+        assert again == (results(before)[0].id == results(after)[0].id)
+
+
+def test_marker_counts_as_what_is_shown(thread):
+    weight = weight_of(view(thread(["z" * 400]), ViewParams())[1:])
+    caps = ViewParams(max_view_bytes=4 * weight)
+
+    views = [view(thread(*([["z" * 400]] * rounds)), caps)[1:] for rounds in range(1, 20)]
+
+    assert max(map(weight_of, views)) == 4 * weight
+    assert [len(results(shown)) for shown in views[:8]] == [1, 2, 3, 4, 2, 3, 2, 3]
+
+
+def test_a_summary_starts_the_view_anew_behind_its_boundary(thread):
+    made = thread(*([["ok"]] * 9))
+    made.summary = Summary(6, Entry.say("assistant", "GOAL: why"))
+
+    shown = view(made, ViewParams(max_rounds=2))
+
+    assert [entry.text for entry in shown if entry.type == "text"] == ["why?", "GOAL: why"]
+    assert [entry.id for entry in results(shown)] == ["7-0", "8-0"]
 
 
 @given(st.text(), st.integers(1, 200))
@@ -98,3 +178,13 @@ def test_cut_text_keeps_whole_characters(text, limit):
 
     assert "\ufffd" not in shown or "\ufffd" in text
     assert len(shown.encode()) <= max(len(text.encode()), limit + 100)
+
+
+def test_caps_are_those_that_are_documented():
+    written = rows(section("What is shown again"), "param")
+
+    assert {name.strip("`"): int(default.strip("`")) for name, default, _ in written} == {
+        name: field.default
+        for name, field in ViewParams.model_fields.items()
+        if name.startswith("max_") and name not in HandlerParams.model_fields
+    }
