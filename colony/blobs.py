@@ -107,7 +107,8 @@ class Blobs:
 
     async def _keep(self, blob_id: str, content: bytes) -> None:
         key = self.keys.blob(blob_id)
-        await self.link.run(bind("keep_blob", blob=key, content=content, keep_ms=UNREFERENCED_MS))
+        call = bind("keep_blob", blob=key, content=content, keep_ms=UNREFERENCED_MS, offset=0)
+        await self.link.run(call)
 
     async def _splice(self, element: Element, above: tuple[str, ...]) -> list[Entry]:
         if isinstance(element, Entry):

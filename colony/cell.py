@@ -119,6 +119,12 @@ class Host(Protocol):
         """Keep `value` under `name` for every handle of this envelope; the first value wins and is
         returned. For what may differ between two handles: a model's answer, a clock."""
 
+    async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
+        """Keep what a model is sent for this envelope, byte for byte, as long as its trace.
+
+        The same bytes are kept once. Nothing fails where they cannot be kept; the log says so.
+        """
+
     async def state(self, scope: str) -> dict[str, str]:
         """The durable state of this cell in `scope` (`cell`, `session`, `trace`), by leaf path."""
 
@@ -140,9 +146,10 @@ class Host(Protocol):
         committed."""
 
     async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
-        """At most `limit` bytes from `offset` on of a text that the trace shelved, and its size.
+        """At most `limit` bytes from `offset` on of a text that was shelved, and its size.
 
-        Raises NotFound where there is none.
+        A handle is of use to its own trace, and to the others of the same `context.session_id`.
+        Raises NotFound where there is no such text, or it is another's.
         """
 
     async def announce(self, tools: Sequence[ToolDeclaration]) -> None:
@@ -201,18 +208,26 @@ class Source(Protocol):
         """
 
     async def birth(
-        self, emission: Emission, *, mark: int, name: str = "", after: int | None = None
+        self,
+        emission: Emission,
+        *,
+        mark: int,
+        name: str = "",
+        after: int | None = None,
+        session: str = "",
     ) -> bool:
         """Reach `mark` with this birth, both or neither; False, and no birth, as in `raise_mark`.
 
-        Where too much waits in the colony the birth waits too.
+        A `session` is named in its context, and it gets the last place there. Where too much waits
+        in the colony the birth waits too.
         """
 
     async def forget_mark(self, name: str) -> None:
         """Forget how far the source has come under `name`, which is never to be asked for again."""
 
-    async def admit(self, emission: Emission, *, guard: str) -> str:
-        """The trace that opened with this birth, once for each `guard` and emission.
+    async def admit(self, emission: Emission, *, guard: str, session: str = "") -> str:
+        """The trace that opened with this birth, once for each `guard` and emission; of a `session`
+        as in `birth`.
 
         Raises GuardReused where the guard belongs to another emission, Backlogged where too much
         waits.

@@ -19,6 +19,7 @@ from colony.link import Link
 from colony.live import LiveEvent
 from colony.log import Logger, get_logger
 from colony.lua.registry import Argument, Call, bind
+from colony.requests import Requests
 from colony.schema import Schema
 from colony.shelf import Shelf
 from colony.store import StoreTables
@@ -107,6 +108,15 @@ class LiveHost:
         )
         return bytes(answer[1])
 
+    async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
+        """Keep what a model is sent with the trace, unless the trace or the server takes it not."""
+        requests = Requests(self._link, self._keys, server=self._server)
+        facts: dict[str, JsonValue] = {"provider": provider, "model": model, "attempt": attempt}
+        try:
+            await requests.record(body, envelope=self._in_hand(), cell=self.spec.path, facts=facts)
+        except (ColonyError, RedisError) as error:
+            self.log.warning("request_not_recorded", reason=str(error))
+
     async def state(self, scope: str) -> dict[str, str]:
         """The durable state of this cell in a scope, by leaf path."""
         key, _ = self._state_key(scope)
@@ -153,13 +163,12 @@ class LiveHost:
 
     async def shelve(self, text: str) -> str:
         """The handle of a text that is kept whole, from the commit of this handle on."""
-        shelf = self._shelf()
-        handle = await shelf.put(text.encode(errors="replace"))
-        self.shelved.append(shelf.key(handle))
+        handle, key = await self._shelf().put(text.encode(errors="replace"))
+        self.shelved.append(key)
         return handle
 
     async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
-        """A range of bytes of a text of this trace, and the size of all of it."""
+        """A range of bytes of a text of this trace or session, and the size of all of it."""
         return await self._shelf().read(handle, offset=offset, limit=limit)
 
     async def announce(self, tools: Sequence[ToolDeclaration]) -> None:
@@ -169,8 +178,19 @@ class LiveHost:
         await self._announce(tools)
 
     def _shelf(self) -> Shelf:
-        trace_id = self._in_hand().trace_id
-        return Shelf(self._link, self._keys, trace_id, server=self._server)
+        trace_id, session = self._in_hand().trace_id, self._session()
+        return Shelf(
+            self._link,
+            self._keys,
+            trace_id,
+            session=digest(session) if session else "",
+            server=self._server,
+        )
+
+    def _session(self) -> str:
+        """The session of the envelope in hand, or empty."""
+        session = self._in_hand().context.get("session_id")
+        return session if isinstance(session, str) else ""
 
     def _in_hand(self) -> Envelope:
         if self._envelope is None:
@@ -180,10 +200,10 @@ class LiveHost:
     def _state_key(self, scope: str) -> tuple[str, bool]:
         """The key of a scope's state, and whether it outlives the trace."""
         envelope = self._in_hand()
-        session = envelope.context.get("session_id")
+        session = self._session()
         if scope == "cell":
             return self._keys.state(self.spec.path, scope, "all"), True
-        if scope == "session" and isinstance(session, str) and session:
+        if scope == "session" and session:
             return self._keys.state(self.spec.path, scope, digest(session)), True
         return self._keys.state(self.spec.path, "trace", envelope.trace_id), False
 

@@ -3,7 +3,7 @@
 Its handle goes along in the hop, so that whoever shows only a part of it can name the whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -12,24 +12,32 @@ from colony.cell import Host
 from colony.envelope import Emission
 from colony.results import (
     MAX_RESULT_BYTES,
+    MOST_KEPT_BYTES,
     SHELVED_BYTES,
     SHELVED_KEY,
-    handle_of,
+    ends_of,
     head_of,
+    read_handle,
+    text_id,
     with_handle,
+    within,
 )
 
 
 async def shelved(emission: Emission, host: Host) -> Emission:
     """The emission, its long results shelved; one above the limit is cut, and names the whole.
 
+    Of one that is longer than anything is kept, the beginning is shelved.
     A cell that has cut a result itself has put the whole of it on the shelf before.
     """
     if SHELVED_KEY in emission.hop:
         return emission
     before = emission.body.messages or ()
     # A text that is there twice is kept once.
-    handles = {text: await host.shelve(text) for text in dict.fromkeys(map(_long, before)) if text}
+    kept = {
+        text: within(text, MOST_KEPT_BYTES) for text in dict.fromkeys(map(_long, before)) if text
+    }
+    handles = {text: await host.shelve(beginning) for text, beginning in kept.items()}
     if not handles:
         return emission
     after = tuple(_shown(element, handles) for element in before)
@@ -49,10 +57,19 @@ def named(result: Entry, hop: Mapping[str, JsonValue]) -> Entry:
     if text is None or not isinstance(handles, list):
         return result
     data = text.encode(errors="replace")
-    handle = handle_of(data)
-    if handle not in handles:
+    handle = _among(handles, text_id(data))
+    if handle is None:
         return result
     return result.model_copy(update={"text": with_handle(text, handle, size=len(data))})
+
+
+def _among(handles: Sequence[JsonValue], text: str) -> str | None:
+    """The handle of a text among those of an emission."""
+    for written in handles:
+        named = read_handle(str(written))
+        if named and named[0] == text:
+            return str(written)
+    return None
 
 
 def _long(element: Element) -> str | None:
@@ -66,9 +83,12 @@ def _long(element: Element) -> str | None:
 
 def _shown(element: Element, handles: Mapping[str, str]) -> Element:
     text = _long(element)
-    if text is None or (size := _size(text)) <= MAX_RESULT_BYTES:
+    if text is None or _size(text) <= MAX_RESULT_BYTES:
         return element
-    shown = with_handle(head_of(text, MAX_RESULT_BYTES), handles[text], size=size)
+    kept = within(text, MOST_KEPT_BYTES).encode(errors="replace")
+    ended = len(kept) == _size(text)
+    part = ends_of(kept, MAX_RESULT_BYTES) if ended else head_of(text, MAX_RESULT_BYTES)
+    shown = with_handle(part, handles[text], size=len(kept))
     return element.model_copy(update={"text": shown})
 
 

@@ -119,7 +119,7 @@ def _of_programs() -> set[str]:
             "file",
             lambda: {
                 *("invalid_input", "path_outside_boundary", "not_found", "io_error"),
-                *("not_a_directory", "not_a_file"),
+                *("not_a_directory", "not_a_file", "pattern_not_found"),
             },
         ),
         ("edit", lambda: {"pattern_not_found", "unexpected_match_count"}),

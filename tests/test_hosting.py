@@ -13,6 +13,7 @@ from colony.errors import Fenced, NotFound, ServerChanged
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link
+from colony.requests import Requests
 from colony.topology.model import CellSettings, CellSpec
 from colony.traces import Traces, read_output
 
@@ -199,6 +200,41 @@ async def test_a_key_that_holds_something_else_is_an_error_and_stays(
     assert await link.command("GET", KEYS.journal(trace_id)) == b"x"
 
 
+@pytest.mark.parametrize("server", ["another", None])
+async def test_a_request_that_cannot_be_kept_fails_nothing(
+    host: MakeHost,
+    link: Link,
+    trace_id: str,
+    server: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Neither where the server is another one by now, nor where somebody else wrote the key."""
+    await link.command("SET", KEYS.said(trace_id), "x")
+
+    await host(server=server).record_request(b"{}", provider="p", model="m", attempt=1)
+
+    (line,) = caplog.messages
+    assert line.startswith("request_not_recorded")
+    assert not await link.command("EXISTS", KEYS.requests(trace_id))
+
+
+async def test_a_request_is_kept_with_what_its_envelope_says(
+    host: MakeHost, link: Link, trace_id: str
+) -> None:
+    body = b'{"messages":[{"a":1},{"b":2}]}'
+    for number, context in enumerate(({"turn_id": "q", "iter": "3"}, {"turn_id": 5, "iter": None})):
+        asking = host(f"e-{number}", context=context)
+        await asking.record_request(body, provider="p", model="m", attempt=1)
+        await asking.record_request(body, provider="p", model="m", attempt=2)
+
+    requests = Requests(link, KEYS)
+    found = await requests.of_trace(trace_id)
+    assert [(r.turn_id, r.iteration) for r in found] == [("q", 3), (None, 0)]
+    assert {(r.cell, r.attempt, r.sent, r.size) for r in found} == {("/a", 1, 2, len(body))}
+    assert [await requests.body(request) for request in found] == [body, body]
+    assert await link.command("HLEN", KEYS.said(trace_id)) == 4
+
+
 async def test_a_cell_that_starts_has_no_envelope_to_ask_for(link: Link, tmp_path: Path) -> None:
     host = LiveHost(
         link=link,
@@ -214,6 +250,26 @@ async def test_a_cell_that_starts_has_no_envelope_to_ask_for(link: Link, tmp_pat
     host.log.info("started")
     with pytest.raises(RuntimeError):
         await host.record("answer", b"v")
+
+
+async def test_a_shelved_text_is_read_by_every_question_of_its_session_and_by_no_other(
+    host: MakeHost, link: Link
+) -> None:
+    async def asked(**context: Any) -> LiveHost:
+        later = await Traces(link, KEYS).birth("/a", HELLO, ttl=9)
+        return host(trace_id=later.trace_id, context=context)
+
+    handle = await host(context={"session_id": "s"}).shelve("kept")
+    sessionless = await host().shelve("kept for nobody else")
+
+    later = await asked(session_id="s")
+    assert await later.read_shelved(handle, offset=1, limit=2) == (b"ep", 4)
+    for context in ({}, {"session_id": "t"}, {"session_id": ""}, {"session_id": 1}):
+        with pytest.raises(NotFound):
+            await (await asked(**context)).read_shelved(handle, offset=0, limit=4)
+    for other in (later, await asked()):
+        with pytest.raises(NotFound):
+            await other.read_shelved(sessionless, offset=0, limit=4)
 
 
 async def test_a_shelved_text_is_read_in_ranges_by_its_own_trace(

@@ -7,16 +7,28 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from colony.body import Body, Entry, Frozen, explain
 from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError, ToolTimeout
-from colony.results import MAX_RESULT_BYTES, SHELVED_KEY, head_of, with_handle
+from colony.results import (
+    KEPT_BYTES,
+    MAX_RESULT_BYTES,
+    MOST_KEPT_BYTES,
+    SHELVED_KEY,
+    ends_of,
+    head_of,
+    with_handle,
+    within,
+)
+
+# How much of a long text a tool keeps, where its result has only the beginning.
+KeepBytes = Annotated[int, Field(ge=0, le=MOST_KEPT_BYTES)]
 
 
 class _Untitled(GenerateJsonSchema):
@@ -43,27 +55,42 @@ class Answer:
 
     text: str
     hop: Mapping[str, JsonValue] = field(default_factory=dict)
-    # What `text` is the beginning of, where there is more of it.
+    # What is kept, where it is more than `text`.
     whole: str | None = None
 
     @classmethod
     def capped(
-        cls, text: str, *, max_bytes: int, size: int | None = None, **hop: JsonValue
+        cls,
+        text: str,
+        *,
+        max_bytes: int,
+        keep_bytes: int = KEPT_BYTES,
+        size: int | None = None,
+        **hop: JsonValue,
     ) -> Self:
         """An answer of at most the first `max_bytes` of `text`, which says so where it was cut.
 
-        More than any result may have is not shown, whatever `max_bytes` is.
+        More than any result may have is not shown, whatever `max_bytes` is. Of what is not, the
+        first `keep_bytes` are kept; where that is all of it, the end is shown as well.
 
         `hop.bytes` is the size of the whole; `size` gives it where `text` is only its beginning.
         """
         max_bytes = min(max_bytes, MAX_RESULT_BYTES)
-        given = len(text.encode(errors="replace"))
+        data = text.encode(errors="replace")
+        given = len(data)
         whole = given if size is None else size
         counters: dict[str, JsonValue] = {"bytes": whole, **hop}
         if whole != given or given > max_bytes:
             counters["truncated"] = True
-        shown = head_of(text, max_bytes, size=size)
-        return cls(shown, counters, text if given > max_bytes else None)
+        ends = whole == given <= keep_bytes
+        shown = ends_of(data, max_bytes) if ends else head_of(text, max_bytes, size=size)
+        return cls(shown, counters, kept_of(text, shown_bytes=max_bytes, keep_bytes=keep_bytes))
+
+
+def kept_of(text: str, *, shown_bytes: int, keep_bytes: int) -> str | None:
+    """What is kept of a text of which the first `shown_bytes` are shown, where that is more."""
+    kept = within(text, keep_bytes)
+    return None if within(kept, shown_bytes) == kept else kept
 
 
 async def answer(
@@ -78,7 +105,7 @@ async def answer(
     """The result of the one tool call in `envelope`, under the id of the call.
 
     A ToolError, or a `do` that outlives `timeout_ms`, is a result as well: an error the model sees.
-    What was cut off an answer is shelved, and the result names the handle of the whole.
+    What was cut off an answer is shelved with what was not, and the result names the handle.
     An answer's own `operation` takes the place of the general one.
     """
     started = time.monotonic()

@@ -12,10 +12,11 @@ from structlog.testing import LogCapture
 
 from colony.body import Body
 from colony.cell import Admission, Budget, CallOutcome, Limits, Tables
-from colony.errors import CellError, NotFound
+from colony.errors import CellError
 from colony.log import Logger
 from colony.results import handle_of
 from colony.schema import Schema
+from colony.shelf import not_kept
 from colony.topology.model import CellSettings, CellSpec, Contract, Isolation, ToolDeclaration
 
 
@@ -25,6 +26,16 @@ class Kept:
 
     body: Body
     hop: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a cell sent a model, as it was recorded."""
+
+    body: bytes
+    provider: str
+    model: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ class RecordingBudget:
 class RecordingHost:
     """A `colony.cell.Host` for one envelope, without Redis.
 
-    `kept`, `told`, `journal`, `states` and `logged` hold what the cell did. Handle the same
+    `kept`, `told`, `journal`, `sent`, `states` and `logged` hold what the cell did. Handle the same
     envelope again with the same host to see what a redelivery does; `next_envelope` gives the host
     of another one.
     """
@@ -88,6 +99,7 @@ class RecordingHost:
         self.announced: Sequence[ToolDeclaration] = ()
         self.budgets: dict[str, RecordingBudget] = {}
         self.journal: dict[str, bytes] = {}
+        self.sent: list[Sent] = []
         self.states: dict[str, dict[str, str]] = {}
         capture = LogCapture()
         self.logged: Sequence[Mapping[str, object]] = capture.entries
@@ -167,6 +179,10 @@ class RecordingHost:
         """The first value recorded under `name`."""
         return self.journal.setdefault(name, value)
 
+    async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
+        """The request is in `sent`."""
+        self.sent.append(Sent(body, provider, model, attempt))
+
     async def state(self, scope: str) -> dict[str, str]:
         """The state in `scope`; every scope is one for this host."""
         return dict(self.states.get(scope, {}))
@@ -192,15 +208,16 @@ class RecordingHost:
         self.kept.append(Kept(body, dict(hop)))
 
     async def shelve(self, text: str) -> str:
-        """The text is in `shelved`."""
+        """The text is in `shelved`, under the handle of a trace `trace`."""
         data = text.encode(errors="replace")
-        self.shelved[handle_of(data)] = data
-        return handle_of(data)
+        handle = handle_of(data, "trace")
+        self.shelved[handle] = data
+        return handle
 
     async def read_shelved(self, handle: str, *, offset: int, limit: int) -> tuple[bytes, int]:
         """A range of what is in `shelved`."""
         if handle not in self.shelved:
-            raise NotFound(what=f"text {handle} in this question")
+            raise not_kept(handle)
         data = self.shelved[handle]
         return data[offset : offset + limit], len(data)
 

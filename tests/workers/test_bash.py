@@ -123,6 +123,18 @@ async def test_the_head_of_a_long_output_is_kept_beside_the_head_of_the_errors()
     assert (emission.hop["bytes"], emission.hop["truncated"]) == (8000, True)
 
 
+async def test_the_end_of_a_long_output_is_shown_where_all_of_it_is_kept() -> None:
+    command = "yes | head -c 50000; echo END"
+
+    kept = await run(command, max_bytes=20_000)
+    lost = await run(command, max_bytes=20_000, keep_bytes=40_000)
+
+    head, end = text_of(kept).split("… [truncated, 50004 bytes total]\n")
+    assert head == "y\n" * 7_952
+    assert end.startswith("y\n" * 2_046 + "END\n[kept: 50004 bytes at ")
+    assert "END" not in text_of(lost)
+
+
 async def test_errors_alone_have_all_the_room() -> None:
     fits = await run("printf %300s >&2; echo", max_bytes=400)
     exceeds = await run("printf %400s >&2; echo", max_bytes=400)
@@ -143,13 +155,30 @@ async def test_a_character_is_never_cut_in_two() -> None:
     assert text_of(emission).splitlines()[0] == "ä… [truncated, 8 bytes total]"
 
 
+async def test_of_what_was_cut_off_as_much_is_kept_as_the_params_say() -> None:
+    host = RecordingHost.of("bash")
+    cell = Bash(Bash.Params(max_bytes=10, keep_bytes=1_000))
+    await cell.start(host)
+
+    (emission,) = await cell.handle(calling("yes | head -c 5000; echo oh >&2"), host)
+
+    (whole,) = host.shelved.values()
+    assert whole.decode().splitlines() == [
+        *["y"] * 500,
+        "… [truncated, 5000 bytes total]",
+        "##colony-stderr-start##",
+        "oh",
+        "##colony-stderr-end##",
+    ]
+    assert f"[kept: {len(whole)} bytes at " in text_of(emission)
+
+
 async def test_what_was_cut_off_is_kept_whole_where_it_is_not_too_much() -> None:
     host = RecordingHost.of("bash", {"max_bytes": 10})
     cell = Bash(Bash.Params(max_bytes=10))
     await cell.start(host)
 
     await cell.handle(calling("seq 100; echo oh >&2"), host)
-    await cell.handle(calling("yes | head -c 5000000"), host)
 
     (whole,) = host.shelved.values()
     assert whole.decode().splitlines() == [

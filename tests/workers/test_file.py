@@ -182,6 +182,9 @@ async def test_a_link_that_is_put_in_the_way_after_the_check_leads_nowhere(
         ({"op": "read", "path": "notes/a.txt", "content": "x"}, "invalid_input"),
         ({"op": "delete", "path": "x"}, "invalid_input"),
         ({"op": "read", "path": "x", "more": 1}, "invalid_input"),
+        ({"op": "read", "path": "notes/a.txt", "find": "third"}, "pattern_not_found"),
+        ({"op": "read", "path": "notes/a.txt", "find": ""}, "invalid_input"),
+        ({"op": "stat", "path": "notes/a.txt", "find": "x"}, "invalid_input"),
         ({"op": "write", "path": "blob:1", "content": "x"}, "invalid_input"),
         ({"op": "read", "path": "blob:1"}, "not_found"),
     ],
@@ -204,8 +207,8 @@ async def test_a_read_only_cell_writes_nothing_and_says_that_it_is(base: Path) -
 
     assert code == "invalid_input"
     assert not (base / "x").exists()
-    assert File.declare({"read_only": True}).read_only
-    assert not File.declare({}).read_only
+    assert File.declare({"base_path": str(base), "read_only": True}).read_only
+    assert not File.declare({"base_path": str(base)}).read_only
 
 
 @pytest.mark.parametrize("written", ["relative", "/nowhere/at/all"])
@@ -223,6 +226,105 @@ async def test_a_shelved_text_is_read_by_its_handle(base: Path) -> None:
     emission = await ask(base, host, op="read", path=handle, offset=4, limit=3)
 
     assert text(emission) == "456… [truncated, 10 bytes total; read on at offset 7]"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
+async def test_a_range_of_a_kept_text_begins_with_the_character_it_was_asked_for_in(
+    base: Path, limit: int
+) -> None:
+    host, whole = RecordingHost.of("file"), "aä€😀z" * 3
+    handle = await host.shelve(whole)
+    size = len(whole.encode())
+    starts = [len(whole[:n].encode()) for n in range(len(whole))]
+    for offset in range(size):
+        emission = await ask(base, host, op="read", path=handle, offset=offset, limit=limit)
+
+        begun = max(n for n in range(len(starts)) if starts[n] <= offset)
+        shown = text(emission).partition("… [truncated")[0].rstrip("\N{REPLACEMENT CHARACTER}")
+        assert whole[begun:].startswith(shown)
+        # Whoever reads on gets ahead.
+        assert emission.hop.get("next_offset", size) > offset
+
+
+async def test_ranges_of_a_kept_text_put_together_are_the_text(base: Path) -> None:
+    host, whole = RecordingHost.of("file"), "".join(chr(0x20 + n * 37 % 0x3000) for n in range(500))
+    handle, read, offset = await host.shelve(whole), "", 0
+    while offset is not None:
+        emission = await ask(base, host, op="read", path=handle, offset=offset, limit=101)
+        read += text(emission).partition("… [truncated")[0]
+        offset = emission.hop.get("next_offset")
+
+    assert read == whole
+
+
+async def test_a_kept_text_is_read_as_base64_from_any_byte_and_its_size_told(base: Path) -> None:
+    host = RecordingHost.of("file")
+    handle = await host.shelve("ä€😀")
+
+    read = await ask(base, host, op="read", path=handle, mode="base64", offset=1, limit=3)
+    described = await ask(base, host, op="stat", path=handle)
+
+    assert base64.b64decode(text(read)) == "ä€😀".encode()[1:4]
+    assert json.loads(text(described)) == {"kind": "blob", "bytes": 9}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["file", "kept"])
+@pytest.mark.parametrize("before", [0, 5, (1 << 20) - 3, (1 << 20) + 7, 3 << 20])
+async def test_a_text_is_found_wherever_it_is_and_read_from_there_on(
+    base: Path, kept: bool, before: int
+) -> None:
+    host, whole = RecordingHost.of("file"), "x" * before + "the ölwick" + "y" * 100
+    (base / "long.txt").write_text(whole)
+    path = await host.shelve(whole) if kept else "long.txt"
+    asked = {"op": "read", "path": path, "find": "the ölwick"}
+
+    emission = await ask(base, host, **asked, offset=before // 2, limit=14)
+    rest = await ask(base, host, **asked)
+
+    size = before + 111
+    mark = f"found at offset {before}; read on at offset {before + 14}"
+    assert text(emission) == f"the ölwickyyy… [truncated, {size} bytes total; {mark}]"
+    assert (emission.hop["found_at"], emission.hop["next_offset"]) == (before, before + 14)
+    assert text(rest).endswith(f"y… [{size} bytes total; found at offset {before}]")
+    behind = await ask(base, host, **asked, offset=before + 1)
+    assert behind.hop["error_code"] == "pattern_not_found"
+
+
+async def without_folder(host: RecordingHost, **arguments: Any) -> Emission:
+    cell = File(File.Params())
+    await cell.start(host)
+    body = Body.of(Entry.call("call-1", arguments))
+    [emission] = await cell.handle(
+        Envelope(id="e", trace_id="t", target="/file", ttl=9, body=body), host
+    )
+    return emission
+
+
+async def test_a_cell_without_a_folder_reads_what_is_kept_and_nothing_else() -> None:
+    host = RecordingHost.of("file")
+    handle = await host.shelve("kept")
+
+    assert text(await without_folder(host, op="read", path=handle)) == "kept"
+    for op in ("read", "write", "list", "stat"):
+        more = {"content": "x"} if op == "write" else {}
+        for path in (".", "/etc/passwd", "a.txt"):
+            refused = await without_folder(host, op=op, path=path, **more)
+            assert refused.hop["error_code"] == "invalid_input"
+    assert (await without_folder(host, op="list", path=handle)).hop["error_code"] == "invalid_input"
+
+
+def test_a_cell_without_a_folder_is_declared_with_what_it_can_do() -> None:
+    declared = File.declare({"max_bytes": 16_384})
+
+    assert declared.read_only
+    properties = declared.parameters["properties"]
+    assert isinstance(properties, dict)
+    assert [*properties] == ["op", "path", "mode", "offset", "limit", "find"]
+    assert properties["op"] == {
+        "type": "string",
+        "enum": ["read", "stat"],
+        "description": "stat: its size only.",
+    }
 
 
 async def test_a_read_behind_any_end_is_empty(base: Path) -> None:

@@ -187,6 +187,13 @@ async def test_what_is_cut_off_is_shelved_and_named_by_the_result() -> None:
     assert (emission.body.entries[0].text or "").endswith(f"\n[kept: 6 bytes at {handle}]")
 
 
+@pytest.mark.parametrize(("keep_bytes", "kept"), [(0, None), (3, None), (4, "äö"), (5, "äö")])
+def test_of_a_text_above_the_cap_no_more_is_kept_than_is_said(
+    keep_bytes: int, kept: str | None
+) -> None:
+    assert Answer.capped("äöü", max_bytes=3, keep_bytes=keep_bytes).whole == kept
+
+
 def test_a_text_that_is_only_the_beginning_says_so() -> None:
     found = Answer.capped("abc", max_bytes=10, size=99)
 
@@ -200,5 +207,20 @@ def test_a_text_that_cannot_be_encoded_is_repaired() -> None:
 def test_no_cap_lets_through_more_than_a_result_may_have() -> None:
     found = Answer.capped("x" * (MAX_RESULT_BYTES + 1_000), max_bytes=1 << 30)
 
-    assert found.text.startswith("x" * MAX_RESULT_BYTES + "…")
+    assert found.text.count("x") == MAX_RESULT_BYTES
     assert found.whole is not None
+
+
+@pytest.mark.parametrize(
+    ("keep_bytes", "size", "ends"),
+    [(50_000, None, True), (49_999, None, False), (1, 60_000, False)],
+)
+def test_the_end_of_a_text_is_shown_where_all_of_it_is_kept(
+    keep_bytes: int, size: int | None, ends: bool
+) -> None:
+    text = "x" * 49_997 + "END"
+
+    found = Answer.capped(text, max_bytes=32_768, keep_bytes=keep_bytes, size=size)
+
+    assert found.text.endswith("END") == ends
+    assert found.text.startswith("x" * (28_672 if ends else 32_768) + "… [truncated, ")

@@ -82,6 +82,46 @@ async def test_a_page_over_the_reading_limit_is_read_to_it_and_says_its_length(
     assert emission.hop["bytes"] == PAGE_LIMIT + 1000
 
 
+async def test_a_document_is_kept_whole_far_beyond_what_is_passed_on(server: WebServer) -> None:
+    document = "".join(f"{n:07d}ä" for n in range(1_333_333)).encode()  # 12 MB
+    server.replies["/a"] = Reply(document, headers={"Content-Type": "text/plain"})
+    host = RecordingHost.of("web_fetch")
+
+    emission = await fetch(server.url("/a"), host, max_bytes=8, keep_bytes=16 << 20)
+
+    assert text(emission) == f"0000000… [truncated, {len(document)} bytes total]"
+    assert [*host.shelved.values()] == [document]
+    assert [*host.shelved] == emission.hop["shelved"]
+
+
+async def test_of_a_longer_document_the_beginning_is_kept_up_to_where_a_character_ends(
+    server: WebServer,
+) -> None:
+    server.replies["/a"] = Reply("ä".encode() * 400_000, headers={"Content-Type": "text/plain"})
+    host = RecordingHost.of("web_fetch")
+
+    emission = await fetch(server.url("/a"), host, max_bytes=9, keep_bytes=300_001)
+
+    assert text(emission) == "ääää… [truncated, 800000 bytes total]"
+    assert [*host.shelved.values()] == ["ä".encode() * 150_000]
+    [handle] = host.shelved
+    shown = emission.body.entries[0].text or ""
+    assert shown.endswith(f"\n[kept: 300000 bytes at {handle}]")
+
+
+async def test_of_a_large_page_its_text_is_kept(server: WebServer) -> None:
+    lines = [f"<p class='much markup for little text'>{n:06d}</p>" for n in range(100_000)]
+    page = "<title>T</title><body>" + "".join(lines)
+    assert 4 << 20 < len(page) < PAGE_LIMIT
+    server.replies["/a"] = Reply(page.encode(), headers={"Content-Type": "text/html"})
+    host = RecordingHost.of("web_fetch")
+
+    await fetch(server.url("/a"), host, max_bytes=100)
+
+    [kept] = host.shelved.values()
+    assert kept.decode() == "T\n\n" + "\n".join(f"{n:06d}" for n in range(100_000))
+
+
 @pytest.mark.parametrize("content_type", ["text/plain", "text/html", "image/x-endless"])
 async def test_a_page_that_never_ends_is_read_to_the_limit(
     server: WebServer, content_type: str

@@ -20,20 +20,18 @@ from colony.confinement.limits import Limits
 from colony.confinement.programs import Program, run
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolTimeout, Unreadable
+from colony.results import KEPT_BYTES
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.bash.report import report
 from workers.documents import Folder
 from workers.named_folders import folder
-from workers.tool_call import Answer, Arguments, answer
+from workers.tool_call import Answer, Arguments, KeepBytes, answer
 
 # Linux takes no longer string as an argument of a program.
 COMMAND_LIMIT = 131_072
 
 _SCRATCH = "colony-bash-"
-
-# So much of each stream can be read later, where it is too much for the result.
-WHOLE_LIMIT = 4 << 20
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -59,6 +57,7 @@ class Bash(Cell):
         external_timeout_ms: PositiveInt = 60_000
         max_concurrency: PositiveInt = 4
         max_bytes: PositiveInt = 262_144
+        keep_bytes: KeepBytes = KEPT_BYTES
         max_memory_bytes: PositiveInt = Limits().memory_bytes
         max_processes: PositiveInt = Limits().processes
 
@@ -105,12 +104,11 @@ class Bash(Cell):
             detail = f"a command has fewer than {COMMAND_LIMIT} bytes and no NUL"
             raise InvalidInput(detail=detail)
         timeout_ms, max_bytes = self.params.external_timeout_ms, self.params.max_bytes
+        keep_bytes = max(max_bytes, self.params.keep_bytes)
         try:
             async with _scratch() as scratch:
                 program = self._program(arguments.command, scratch)
-                finished = await run(
-                    program, timeout_s=timeout_ms / 1000, keep_bytes=max(max_bytes, WHOLE_LIMIT)
-                )
+                finished = await run(program, timeout_s=timeout_ms / 1000, keep_bytes=keep_bytes)
         except OSError as error:
             raise Unreadable(detail=f"the command could not be run: {error}") from error
         found = report(finished, max_bytes)

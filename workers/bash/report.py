@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from colony.confinement.output import Captured
 from colony.confinement.programs import Finished
-from colony.results import MAX_RESULT_BYTES, head_of
+from colony.results import MAX_RESULT_BYTES, ends_of, head_of
 
 STDERR_START = "##colony-stderr-start##"
 STDERR_END = "##colony-stderr-end##"
@@ -24,7 +24,7 @@ _STDERR_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`whole` is what `text` is the beginning of, where it was cut and all of it was kept."""
+    """`whole` is what was kept of all that was written, where `text` was cut."""
 
     text: str
     hop: dict[str, JsonValue]
@@ -32,7 +32,7 @@ class Report:
 
 
 def report(finished: Finished, max_bytes: int) -> Report:
-    """Stdout, then stderr between two lines, each cut at its end where both exceed `max_bytes`."""
+    """Stdout, then stderr between two lines, each cut where both exceed `max_bytes`."""
     stdout, stderr = finished.stdout, finished.stderr
     stdout_bytes, stderr_bytes = _shares(stdout.size, stderr.size, max_bytes)
     ended_by = _signal(finished)
@@ -48,9 +48,9 @@ def report(finished: Finished, max_bytes: int) -> Report:
     if (stdout.size, stderr.size) == (stdout_bytes, stderr_bytes):
         return Report(text, hop, None)
     hop["truncated"] = True
-    if (stdout.size, stderr.size) != (len(stdout.head), len(stderr.head)):
+    if (stdout_bytes, stderr_bytes) == (len(stdout.head), len(stderr.head)):
         return Report(text, hop, None)
-    whole = _parts(_text(stdout, stdout.size), _text(stderr, stderr.size), ended_by)
+    whole = _parts(_text(stdout, len(stdout.head)), _text(stderr, len(stderr.head)), ended_by)
     return Report(text, hop, _as_written(whole))
 
 
@@ -83,6 +83,8 @@ def _text(stream: Captured, max_bytes: int) -> str:
     text = stream.head[:max_bytes].decode(errors="replace")
     if stream.size <= max_bytes:
         return text
+    if stream.size == len(stream.head):
+        return ends_of(stream.head, max_bytes)
     # A character that the cut went through is not one that was written.
     text = stream.head[:max_bytes].decode(errors="ignore")
     return head_of(text, max_bytes, size=stream.size)

@@ -1,12 +1,11 @@
 """The cell type `file`: reads, writes and lists the files below one folder.
 
-A long result of the same question is read here as well, by its `blob:` handle.
+A long result is read here as well, by its `blob:` handle; a cell without a folder reads only those.
 """
 
 import asyncio
 import base64
 import binascii
-import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,9 +19,20 @@ from colony.results import is_handle
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.fence import Fence, Listed, Slice
-from workers.file.wish import Wish
+from workers.file.ranges import found, from_character, told
+from workers.file.wish import Wish, schema_of_kept
 from workers.named_folders import absolute_folder
 from workers.tool_call import Answer, answer
+
+_KEPT_ONLY = ToolDeclaration(
+    name="file",
+    description=(
+        "Read a range of a long result that is kept whole, by the blob: handle at its end. "
+        "Offsets and limits count bytes."
+    ),
+    parameters=schema_of_kept(),
+    read_only=True,
+)
 
 
 class File(Cell):
@@ -32,20 +42,23 @@ class File(Cell):
     """
 
     class Params(Cell.Params):
-        """`base_path` is absolute. With `read_only` nothing is written."""
+        """`base_path` is absolute; without it only what is kept is read. With `read_only` nothing
+        is written."""
 
-        base_path: str
+        base_path: str | None = None
         read_only: bool = False
         max_bytes: int = Field(default=262_144, ge=4)
         max_concurrency: int = Field(default=8, ge=1)
 
     reads_ranges = True
     params: Params
-    _fence: Fence
+    _fence: Fence | None
 
     @classmethod
     def declare(cls, params: Mapping[str, JsonValue]) -> ToolDeclaration:
-        """A tool that changes files, unless the params say `read_only`."""
+        """A tool that changes files, unless the params say `read_only` or name no folder."""
+        if params.get("base_path") is None:
+            return _KEPT_ONLY
         read_only = params.get("read_only") is True
         verbs = "Read and list" if read_only else "Read, write and list"
         return ToolDeclaration(
@@ -58,11 +71,13 @@ class File(Cell):
     @classmethod
     def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
         """A `base_path` that is not absolute, or not there."""
-        return absolute_folder(spec, "base_path")
+        if spec.params.get("base_path") is not None:
+            yield from absolute_folder(spec, "base_path")
 
     async def start(self, host: Host) -> None:
-        """The folder is there; raises ConfigError where it is not."""
-        self._fence = Fence.at(self.params.base_path)
+        """The folder is there, if one is named; raises ConfigError where it is not."""
+        written = self.params.base_path
+        self._fence = None if written is None else Fence.at(written)
 
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
         """Answer one wish."""
@@ -80,6 +95,8 @@ class File(Cell):
 
     async def probe(self) -> str:
         """What the folder holds."""
+        if self._fence is None:
+            return "reads long results by their handles, and no folder"
         listed = await asyncio.to_thread(self._fence.entries, ".")
         return f"{self._fence.base} holds {len(listed)} names"
 
@@ -87,66 +104,59 @@ class File(Cell):
         if wish.op == "write" and self.params.read_only:
             raise InvalidInput(detail="nothing is written here")
         if is_handle(wish.path):
-            if wish.op != "read":
-                raise InvalidInput(detail="a blob can only be read")
-            data, size = await host.read_shelved(
-                wish.path, offset=wish.offset, limit=self._limit(wish)
-            )
-            return _told(wish, Slice(data, size), self.params.max_bytes)
+            return await self._kept(wish, host)
+        if self._fence is None:
+            raise InvalidInput(detail="there is no folder here; a path is a blob: handle")
+        return await self._in_folder(wish, self._fence)
+
+    async def _kept(self, wish: Wish, host: Host) -> Answer:
+        async def read(offset: int, limit: int) -> Slice:
+            return Slice(*await host.read_shelved(wish.path, offset=offset, limit=limit))
+
         match wish.op:
             case "read":
-                found = await asyncio.to_thread(
-                    self._fence.read, wish.path, offset=wish.offset, limit=self._limit(wish)
-                )
-                return _told(wish, found, self.params.max_bytes)
+                begun = await found(wish, read)
+                if wish.mode == "base64":
+                    piece = await read(begun.offset, self._limit(wish))
+                else:
+                    begun, piece = await from_character(begun, read, limit=self._limit(wish))
+                # What is kept is UTF-8, so what is shown is no longer than what was read.
+                most = max(self.params.max_bytes, len(piece.data))
+                return told(begun, piece, max_bytes=most)
+            case "stat":
+                size = (await read(0, 1)).size
+                return Answer(json.dumps({"kind": "blob", "bytes": size}), {"operation": "stat"})
+            case _:
+                raise InvalidInput(detail="a blob can only be read")
+
+    async def _in_folder(self, wish: Wish, fence: Fence) -> Answer:
+        async def read(offset: int, limit: int) -> Slice:
+            return await asyncio.to_thread(fence.read, wish.path, offset=offset, limit=limit)
+
+        match wish.op:
+            case "read":
+                begun = await found(wish, read)
+                piece = await read(begun.offset, self._limit(wish))
+                return told(begun, piece, max_bytes=self.params.max_bytes)
             case "write":
                 data = _content(wish)
-                await asyncio.to_thread(self._fence.write, wish.path, data)
+                await asyncio.to_thread(fence.write, wish.path, data)
                 text = f"wrote {len(data)} bytes to {wish.path}"
                 return Answer(text, {"operation": "write", "bytes": len(data)})
             case "list":
-                listed = await asyncio.to_thread(self._fence.entries, wish.path)
+                listed = await asyncio.to_thread(fence.entries, wish.path)
                 text = "\n".join(map(_line, listed))
                 return Answer.capped(
                     text, max_bytes=self.params.max_bytes, operation="list", count=len(listed)
                 )
             case "stat":
-                text = _described(await asyncio.to_thread(self._fence.stat, wish.path))
+                text = _described(await asyncio.to_thread(fence.stat, wish.path))
                 return Answer(text, {"operation": "stat"})
 
     def _limit(self, wish: Wish) -> int:
         # Four characters of base64 stand for three bytes.
         most = self.params.max_bytes * 3 // 4 if wish.mode == "base64" else self.params.max_bytes
         return min(most, wish.limit or most)
-
-
-def _told(wish: Wish, found: Slice, max_bytes: int) -> Answer:
-    """A range of a file as text; one that ends before the file does says where to read on."""
-    if wish.mode == "base64":
-        text, end = base64.b64encode(found.data).decode(), wish.offset + len(found.data)
-    else:
-        text, end = _decoded(found, wish.offset, max_bytes)
-    hop: dict[str, JsonValue] = {"operation": "read", "bytes": found.size}
-    if end >= found.size:
-        return Answer(text, hop)
-    if wish.mode == "text":
-        text += f"… [truncated, {found.size} bytes total; read on at offset {end}]"
-    return Answer(text, {**hop, "truncated": True, "next_offset": end})
-
-
-def _decoded(found: Slice, offset: int, max_bytes: int) -> tuple[str, int]:
-    """The text that is read from `offset` on, of at most `max_bytes`, and where it ends."""
-    data = found.data
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data, final=offset + len(data) >= found.size)
-    # The first bytes of a character that the limit cuts in two belong to the next range.
-    cut = len(decoder.getstate()[0])
-    if cut == len(data):
-        cut, text = 0, data.decode(errors="replace")
-    if len(text.encode()) > max_bytes:
-        # What is no text grows when it is shown as one: a byte to three at most.
-        return _decoded(Slice(data[: max(max_bytes // 3, 1)], found.size), offset, max_bytes)
-    return text, offset + len(data) - cut
 
 
 def _content(wish: Wish) -> bytes:

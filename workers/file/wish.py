@@ -2,13 +2,13 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from workers.tool_call import Arguments
 
 # What each operation takes beside a path.
 _TAKES = {
-    "read": {"mode", "offset", "limit"},
+    "read": {"mode", "offset", "limit", "find"},
     "write": {"mode", "content"},
     "list": set(),
     "stat": set(),
@@ -26,7 +26,7 @@ class Wish(Arguments):
         str,
         Field(
             min_length=1,
-            description="Relative to the folder; read takes a blob: handle as well.",
+            description="Relative to the folder; read and stat take a blob: handle as well.",
         ),
     ]
     mode: Annotated[
@@ -34,6 +34,10 @@ class Wish(Arguments):
     ] = "text"
     offset: Annotated[int, Field(ge=0, description="First byte to read.")] = 0
     limit: Annotated[int | None, Field(ge=1, description="At most so many bytes.")] = None
+    find: Annotated[
+        str | None,
+        Field(min_length=1, description="Read from where this exact text is, at or after offset."),
+    ] = None
     content: Annotated[str | None, Field(description="What to write.")] = None
 
     @model_validator(mode="after")
@@ -44,3 +48,20 @@ class Wish(Arguments):
         if self.op == "write" and self.content is None:
             raise ValueError("write needs content")
         return self
+
+
+def schema_of_kept() -> dict[str, JsonValue]:
+    """The JSON Schema of what can be asked where only what is kept can be read."""
+    asked = Wish.schema_of_tool()["properties"]
+    assert isinstance(asked, dict)
+    properties: dict[str, JsonValue] = {
+        "op": {"type": "string", "enum": ["read", "stat"], "description": "stat: its size only."},
+        "path": {"type": "string", "description": "The blob: handle."},
+        **{name: asked[name] for name in ("mode", "offset", "limit", "find")},
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["op", "path"],
+        "additionalProperties": False,
+    }

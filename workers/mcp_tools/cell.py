@@ -19,13 +19,13 @@ from colony.errors import (
     ToolTimeout,
     UnknownTool,
 )
-from colony.results import head_of
+from colony.results import KEPT_BYTES, head_of
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.documents import Folder
 from workers.mcp_tools.naming import LONGEST_PREFIX, declarations, is_offered, prefix_of
 from workers.named_folders import folder
-from workers.tool_call import Answer, Arguments, answer
+from workers.tool_call import Answer, Arguments, KeepBytes, answer
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -72,6 +72,7 @@ class Mcp(Cell):
         external_timeout_ms: int = Field(default=60_000, ge=1)
         max_concurrency: int = Field(default=8, ge=1)
         max_bytes: int = Field(default=262_144, ge=1)
+        keep_bytes: KeepBytes = KEPT_BYTES
 
         @model_validator(mode="after")
         def _has_one_server(self) -> Self:
@@ -177,7 +178,9 @@ class Mcp(Cell):
         if result.is_error:
             size = len(text.encode(errors="replace"))
             raise ToolError(detail=head_of(text, limit), hop={"mcp_tool": tool, "bytes": size})
-        return Answer.capped(text, max_bytes=limit, mcp_tool=tool)
+        return Answer.capped(
+            text, max_bytes=limit, keep_bytes=self.params.keep_bytes, mcp_tool=tool
+        )
 
     @property
     def _secrets(self) -> list[str]:

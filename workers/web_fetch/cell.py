@@ -1,7 +1,7 @@
 """The cell type `web_fetch`: one URL in, the readable text of what it names out."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +11,22 @@ from pydantic import Field, JsonValue
 from colony.cell import Cell, Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, Unreadable
+from colony.results import KEPT_BYTES, MAX_RESULT_BYTES
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.charset import decode
 from workers.documents import Folder, content_type
-from workers.extraction import PDF, PDF_LIMIT, Extract, extract, may_be_pdf, program_for
+from workers.extraction import HTML, PDF, PDF_LIMIT, Extract, extract, may_be_pdf, program_for
 from workers.http_body import HttpBody
 from workers.named_folders import folder
-from workers.tool_call import Answer, Arguments, answer
+from workers.tool_call import Answer, Arguments, KeepBytes, answer, kept_of
 from workers.web_fetch.page import get, parse_url
 from workers.web_fetch.screen import Resolver, Screen, system_resolver
 from workers.web_fetch.transport import ScreenedTransport
 
-# Of a page, text is taken from so much; its markup may be many times its text.
-PAGE_LIMIT = 4 << 20
+# Of a page, text is taken from so much; its markup may be many times its text, and more than twice
+# of that is more than its reader may hold.
+PAGE_LIMIT = 8 << 20
 
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -50,6 +52,7 @@ class WebFetch(Cell):
         external_timeout_ms: int = Field(default=30_000, ge=1)
         max_concurrency: int = Field(default=32, ge=1)
         max_bytes: int = Field(default=262_144, ge=1)
+        keep_bytes: KeepBytes = KEPT_BYTES
         max_redirects: int = Field(default=5, ge=0)
         ports: tuple[Port, ...] = ()
         allow_private_networks: bool = False
@@ -145,14 +148,17 @@ class WebFetch(Cell):
     ) -> Answer:
         found = await _extract(body, mime_type, charset)
         text = f"{found.title}\n\n{found.text}" if found.title else found.text
+        size = body.size if body.cut else None
+        max_bytes, keep_bytes = self.params.max_bytes, self.params.keep_bytes
         if body.counted and found.whole:
-            size = body.size if body.cut else None
-            return Answer.capped(text, max_bytes=self.params.max_bytes, size=size, **hop)
-        return _beginning(text, self.params.max_bytes, body.size if body.cut else None, **hop)
+            return Answer.capped(text, max_bytes=max_bytes, keep_bytes=keep_bytes, size=size, **hop)
+        return _beginning(text, max_bytes=max_bytes, keep_bytes=keep_bytes, size=size, hop=hop)
 
     def _limit(self, mime_type: str) -> int:
+        if program_for(mime_type, b"") == HTML:
+            return PAGE_LIMIT
         pdf = PDF_LIMIT if may_be_pdf(mime_type) else 0
-        return max(PAGE_LIMIT, self.params.max_bytes, pdf)
+        return max(MAX_RESULT_BYTES, self.params.max_bytes, self.params.keep_bytes, pdf)
 
 
 async def _extract(body: HttpBody, mime_type: str, charset: str | None) -> Extract:
@@ -164,14 +170,21 @@ async def _extract(body: HttpBody, mime_type: str, charset: str | None) -> Extra
     return await extract(body.head, program, charset)
 
 
-def _beginning(text: str, max_bytes: int, size: int | None, /, **hop: JsonValue) -> Answer:
+def _beginning(
+    text: str,
+    *,
+    max_bytes: int,
+    keep_bytes: int,
+    size: int | None,
+    hop: Mapping[str, JsonValue],
+) -> Answer:
     """An answer with the beginning of a text whose whole size nobody knows."""
     data = text.encode(errors="replace")
     known = max(len(data), size or 0)
     head = data[:max_bytes].decode(errors="ignore")
     counters: dict[str, JsonValue] = {"bytes": known, **hop, "truncated": True}
     shown = f"{head}… [truncated, at least {known} bytes]"
-    return Answer(shown, counters, text if len(data) > max_bytes else None)
+    return Answer(shown, counters, kept_of(text, shown_bytes=max_bytes, keep_bytes=keep_bytes))
 
 
 def _read(path: Path, limit: int) -> HttpBody:
