@@ -60,6 +60,12 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
+
+
 @click.command()
 @click.argument("target")
 @click.argument("text", required=False)
@@ -71,6 +77,7 @@ class Seconds(click.FloatRange):
 )
 @click.option("--hop", type=Header(), multiple=True, help="Hop header; k:=JSON for no text.")
 @click.option("--context", type=Header(), multiple=True, help="Context header, likewise.")
+@click.option("--session", callback=_named, help="Conversation it belongs to, by any name.")
 @click.option("--ttl", type=click.IntRange(1, MAX_TTL), help="Hops it may take.")
 @click.option(
     "--timeout", type=Seconds(0.001, MAX_TIMEOUT_S), help="End the trace after so many s."
@@ -86,6 +93,7 @@ def send(
     file: Any,
     hop: tuple[tuple[str, "JsonValue"], ...],
     context: tuple[tuple[str, "JsonValue"], ...],
+    session: str | None,
     ttl: int | None,
     timeout: float | None,
     wait: float | None,
@@ -102,12 +110,13 @@ def send(
     from colony.traces import error_of
 
     body, speech = _body(text, file), Speech()
+    headers = dict(context) if session is None else {**dict(context), "session_id": session}
 
     async def admit(access: "Access", trace_id: str | None = None) -> str:
         birth = await access.admission.admit(
             target,
             body,
-            context=dict(context),
+            context=headers,
             hop=dict(hop),
             ttl=ttl,
             trace_id=trace_id,

@@ -11,6 +11,7 @@ from redis import Redis
 from colony.cli.answers import Speech
 from colony.keys import Keys
 from colony.live import LiveEvent
+from colony.testing.claims import block_until
 
 
 def test_sending_prints_the_trace_and_the_trace_its_hops(up) -> None:
@@ -54,9 +55,7 @@ def test_following_prints_a_text_as_it_comes(colony, run, tree, output: str) -> 
         Redis.from_url(colony.env["COLONY_REDIS_URL"]) as client,
         run("trace", trace_id, "--follow", *form, env=colony.env) as following,
     ):
-        deadline = time.monotonic() + 60
-        while not tell(client, trace_id, 0, "hel") and time.monotonic() < deadline:
-            time.sleep(0.05)
+        block_until(lambda: tell(client, trace_id, 0, "hel"), "somebody listens")
         tell(client, trace_id, 3, "lo")
         colony("cancel", trace_id)
         client.hset(Keys().trace(trace_id), "live", 0)
@@ -168,6 +167,13 @@ def test_headers_and_a_whole_body_are_sent(up, tmp_path: Path) -> None:
     )
 
 
+def test_a_session_is_a_header_beside_the_others(up) -> None:
+    told = up.json("send", "/greet", "you", "--context", "a=b", "--session", "me", "--wait", "10")
+
+    first = up.json("trace", told["trace_id"])["hops"][0]
+    assert first["headers"]["context"] == {"a": "b", "session_id": "me"}
+
+
 def test_what_cannot_be_sent_is_refused_in_one_line(up, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_text("{}")
 
@@ -176,7 +182,7 @@ def test_what_cannot_be_sent_is_refused_in_one_line(up, tmp_path: Path) -> None:
     assert len(told.splitlines()) == 1
     wrong = (
         "--ttl=0", "--hop=x", "--context=x:={", "--context=x:=NaN", "--hop=x:=1e999", "--wait=-1",
-        "--wait=nan", "--timeout=nan", "--timeout=inf", "--timeout=0",
+        "--wait=nan", "--timeout=nan", "--timeout=inf", "--timeout=0", "--session=",
     )  # fmt: skip
     for option in wrong:
         assert "Invalid value" in up("send", "/greet", "you", option, status=2).stderr

@@ -1,7 +1,8 @@
 """The research assistant under a router and workers that run: what its rounds outlast."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ from colony.dead_letters import DeadLetters
 from colony.errors import CellError
 from colony.keys import Keys
 from colony.link import Link
+from colony.operations import Select
 from colony.pace import Pace
 from colony.publication import Publication
 from colony.roles import Router, Worker
+from colony.schema import Schema
+from colony.store import StoreTables
+from colony.testing.claims import eventually
 from colony.topology.load import load
 from colony.traces import Traces
 from colony.trees import shipped
@@ -59,10 +64,10 @@ class Running:
         )
         self._tasks.append(asyncio.create_task(worker.serve()))
 
-    async def ask(self) -> str:
-        body = Body.of(Entry.say("user", "When was it invented?"))
+    async def ask(self, text: str = "When was it invented?", **context: str) -> str:
+        body = Body.of(Entry.say("user", text))
         ttl = self.spec.settings.message_default_ttl
-        return (await self.traces.birth("/prep", body, ttl=ttl)).trace_id
+        return (await self.traces.birth("/prep", body, ttl=ttl, context={**context})).trace_id
 
     async def answer(self, trace_id: str) -> Any:
         """The one output of a trace, once it has ended well."""
@@ -70,25 +75,33 @@ class Running:
         async def ended() -> bool:
             return (await self.traces.get(trace_id)).ended
 
-        await until(ended)
+        await eventually(ended)
         assert (await self.traces.get(trace_id)).cause == "completed"
         (output,) = await self.traces.outputs(trace_id)
         body: Any = output["body"]
         return body["messages"][-1]["text"]
+
+    async def views(self) -> list[list[str]]:
+        """What each question began with, as texts."""
+        tables = StoreTables(
+            self.link,
+            KEYS,
+            path="/memory",
+            schema=Schema(),
+            trace_id="none",
+            envelope_id="test",
+        )
+        where = {"role": "user"}
+        reply = await tables.execute(Select(table="thread", columns=("turn",), where=where))
+        turns = [json.loads(str(row["turn"])) for row in reply.rows or ()]
+        entries = [turn if isinstance(turn, list) else [turn] for turn in turns]
+        return [[entry["text"] for entry in turn] for turn in entries]
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.link.close()
-
-
-async def until(claim: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            if await claim():
-                return
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -134,7 +147,7 @@ async def test_store_that_is_served_late_has_its_rounds_fire_when_it_is(running:
         # The question, the answer of the model, and two results.
         return bool(await running.link.command("XLEN", waiting) == 4)
 
-    await until(all_there)
+    await eventually(all_there)
     running.worker("/memory")
 
     assert await running.answer(trace_id) == "done"
@@ -142,4 +155,25 @@ async def test_store_that_is_served_late_has_its_rounds_fire_when_it_is(running:
         hop for hop in await running.traces.log(trace_id) if hop.head.hop.get("route") == "fire"
     ]
     assert len(fires) == 1
+    assert await running.letters.count() == 0
+
+
+@TREES
+async def test_questions_of_many_sessions_at_once_are_each_told_what_was_said_in_theirs(
+    running: Running,
+) -> None:
+    for _ in range(2):
+        running.router()
+        running.worker()
+    asked = [(f"{session}{n}", session) for n in range(4) for session in "abcde"]
+    traces = [await running.ask(text, session_id=session) for text, session in asked]
+    for trace_id in traces:
+        assert await running.answer(trace_id) == "done"
+
+    views = await running.views()
+    assert sorted(views) == sorted(
+        [part for k in range(n) for part in (f"{session}{k}", "done")] + [f"{session}{n}"]
+        for session in "abcde"
+        for n in range(4)
+    )
     assert await running.letters.count() == 0

@@ -28,7 +28,7 @@ def call(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
 
 
 def question(request: ModelRequest) -> str:
-    asked = next(m for m in request.messages if m["role"] == "user")
+    *_, asked = (m for m in request.messages if m["role"] == "user")
     return str(asked["content"])
 
 
@@ -164,8 +164,23 @@ async def test_questions_of_two_chats_are_answered_each_in_its_own(
         await running.answers(3)
         await running.assert_clean(3)
 
-    told = sorted((sent.chat_id, sent.text.split()[0]) for sent in chat.sent)
-    assert told == [(1, "first?"), (1, "third?"), (2, "second?")]
+    told = [(sent.chat_id, sent.text.split()[0]) for sent in chat.sent]
+    assert sorted(told) == [(1, "first?"), (1, "third?"), (2, "second?")]
+
+
+async def test_messages_of_one_chat_are_answered_in_their_order_and_told_of_each_other(
+    redis_url: str, chat: TelegramServer, web: WebServer
+) -> None:
+    for text in ("first?", "second?", "third?"):
+        chat.say(text, chat_id=1)
+    async with world(redis_url, chat, web, research(web)) as running:
+        texts = await running.answers(3)
+        await running.assert_clean(3)
+        last = running.asked[-1].messages
+
+    assert [text.split()[0] for text in texts] == ["first?", "second?", "third?"]
+    said = [m["content"] for m in last if m["role"] in ("user", "assistant") and m["content"]]
+    assert said == ["first?", texts[0], "second?", texts[1], "third?"]
 
 
 async def test_a_long_answer_comes_in_parts(

@@ -114,7 +114,8 @@ class Intake:
             return refused
         try:
             posted = _read(await _body(request))
-            trace_id = await source.admit(_asked(posted), guard=f"message {_id(posted)}")
+            guard, session = f"message {_id(posted)}", str(posted.chat_id)
+            trace_id = await source.admit(_asked(posted), guard=guard, session=session)
         except ColonyError as error:
             return _problem_of(error)
         return JSONResponse({"trace_id": trace_id}, 202)

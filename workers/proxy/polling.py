@@ -80,7 +80,12 @@ class Polling:
         message = update.message
         if message is not None and message.text and self._listens_to(message):
             try:
-                await source.birth(_asked(message, message.text), mark=update.update_id, name=name)
+                await source.birth(
+                    _asked(message, message.text),
+                    mark=update.update_id,
+                    name=name,
+                    session=str(message.chat.id),
+                )
                 return
             except (BodyError, EnvelopeError) as error:
                 source.log.error("update_unusable", update=update.update_id, detail=str(error))

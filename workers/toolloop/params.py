@@ -26,3 +26,9 @@ class ThreadParams(HandlerParams):
     """Where the rows of questions are kept."""
 
     table: str = "thread"
+
+
+class ConversationParams(HandlerParams):
+    """Where the conversations of sessions are kept; without it every question stands alone."""
+
+    conversation: str | None = None

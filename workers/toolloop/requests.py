@@ -10,6 +10,7 @@ from colony.schema import Row
 from workers.toolloop.rows import ASSISTANT, COLUMNS
 
 CALL_ID = "c-op"
+SUMMARY_CALL_ID = "k-ins"
 STORE, GUARD = "cstore", "cguard"
 
 
@@ -22,6 +23,26 @@ def insert(table: str, row: Row, *, route: str, call_id: str = CALL_ID) -> Emiss
         "on_conflict": "ignore",
     }
     return _request(operation, route, call_id)
+
+
+def upsert(table: str, row: Row, *, route: str, call_id: str = CALL_ID) -> Emission:
+    """Add a row, or lay it over the one that is there."""
+    return _request({"operation": "upsert", "table": table, "row": row}, route, call_id)
+
+
+def newest(
+    table: str, where: Row, *, columns: Sequence[str], limit: int, max_bytes: int, route: str
+) -> Emission:
+    """Read the rows that were added last, as many as fit."""
+    operation: dict[str, JsonValue] = {
+        "operation": "newest",
+        "table": table,
+        "columns": list(columns),
+        "where": where,
+        "limit": limit,
+        "max_bytes": max_bytes,
+    }
+    return _request(operation, route, CALL_ID)
 
 
 def select_thread(table: str, turn_id: str, *, route: str) -> Emission:

@@ -1,8 +1,7 @@
 """What the tests of proxies share: waits that are not waited, and a cell that runs."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from colony.body import Body, Entry
@@ -10,8 +9,6 @@ from colony.envelope import Envelope
 from colony.testing.host import RecordingHost
 from colony.testing.source import RecordingSource
 from workers.proxy import Proxy
-
-PATIENCE_S = 20.0
 
 
 class Pauses:
@@ -48,13 +45,6 @@ async def running(proxy: Proxy, source: RecordingSource) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not claim():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 def answer(text: str, **context: object) -> Envelope:

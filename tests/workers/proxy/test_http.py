@@ -15,12 +15,13 @@ import pytest
 from colony.body import Body, Entry
 from colony.envelope import Emission
 from colony.errors import Backlogged
+from colony.testing.claims import eventually
 from colony.testing.harness import Harness
 from colony.testing.host import RecordingHost
 from colony.testing.source import RecordingSource
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from tests.workers.proxy import proxies
-from tests.workers.proxy.proxies import Pauses, answer, running, source, until
+from tests.workers.proxy.proxies import Pauses, answer, running, source
 from workers.proxy import Proxy
 from workers.proxy.posting import Http
 
@@ -73,7 +74,7 @@ async def listening(
     pauses: Pauses, source: RecordingSource, **params: object
 ) -> AsyncIterator[httpx.AsyncClient]:
     async with proxies.started(pauses, **{**LOCAL, **params}) as proxy, running(proxy, source):
-        await until(lambda: address(proxy) is not None)
+        await eventually(lambda: address(proxy) is not None)
         async with httpx.AsyncClient(base_url=address(proxy) or "") as client:
             yield client
 
@@ -95,6 +96,7 @@ async def test_a_message_is_born_once_for_its_id(pauses: Pauses) -> None:
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
     (born,) = found.births
+    assert born.session == "room"
     assert born.emission == Emission(
         hop={"platform": "http", "chat_id": "room", "message_id": "m1", "user_id": 4},
         body=Body.of(Entry.say("user", "hello")),
@@ -184,10 +186,10 @@ async def test_a_process_takes_the_port_over_when_the_other_is_gone(pauses: Paus
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         async with proxies.started(pauses, **{**LOCAL, "listen": taken}) as proxy:
             async with running(proxy, found):
-                await until(lambda: len(pauses.waited) > 2)
+                await eventually(lambda: len(pauses.waited) > 2)
                 assert address(proxy) is None
                 other.close()
-                await until(lambda: address(proxy) is not None)
+                await eventually(lambda: address(proxy) is not None)
 
     assert [line["event"] for line in found.logged] == ["port_taken", "proxy_listening"]
 
@@ -254,7 +256,7 @@ async def test_a_colony_answers_who_posts_to_it(redis_url: str, receiver: Receiv
     async with Harness(redis_url, spec) as colony:
         proxy = colony.workshop.cells["/room"].cell
         assert isinstance(proxy, Proxy)
-        await until(lambda: address(proxy) is not None)
+        await eventually(lambda: address(proxy) is not None)
         async with httpx.AsyncClient(base_url=address(proxy) or "") as client:
             message = {"chat_id": "room", "text": "hello", "message_id": "m"}
             told = [(await client.post("/message", json=message)).json() for _ in range(2)]

@@ -10,10 +10,11 @@ from pydantic import JsonValue
 from colony.body import Body, Entry
 from colony.envelope import Envelope
 from colony.errors import PlatformError
+from colony.testing.claims import eventually
 from colony.testing.host import RecordingHost
 from colony.testing.telegram_server import Poll, Sent, TelegramServer
 from tests.workers.proxy import proxies
-from tests.workers.proxy.proxies import Pauses, answer, running, source, until
+from tests.workers.proxy.proxies import Pauses, answer, running, source
 from workers.proxy import Proxy
 from workers.proxy.cursor import SEEN_AT, SILENCE_MS
 
@@ -45,10 +46,10 @@ async def test_a_text_is_born_with_where_it_came_from(
     update = server.say("hello", chat_id=-5, user_id=50)
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
 
     (born,) = found.births
-    assert born.mark == update
+    assert (born.mark, born.session) == (update, "-5")
     assert born.emission.body == Body.of(Entry.say("user", "hello"))
     assert born.emission.hop == {
         "platform": "telegram",
@@ -65,7 +66,7 @@ async def test_an_update_is_confirmed_by_the_poll_after_its_birth(
     found = source()
     async with started(server, pauses) as proxy:
         async with running(proxy, found):
-            await until(lambda: not server.unconfirmed)
+            await eventually(lambda: not server.unconfirmed)
 
     assert [poll.offset for poll in server.polls[:2]] == [None, update + 1]
     assert len(found.births) == 1
@@ -82,7 +83,7 @@ async def test_what_was_born_and_not_confirmed_is_not_born_again(
         assert [update["update_id"] for update in server.unconfirmed] == [first]
         server.say("second")
         async with running(proxy, found):
-            await until(lambda: len(found.births) == 2)
+            await eventually(lambda: len(found.births) == 2)
 
     texts = [born.emission.body.entries[0].text for born in found.births]
     assert texts == ["first", "second"]
@@ -104,7 +105,7 @@ async def test_what_is_no_text_is_confirmed_and_not_born(
     server.push(update)  # type: ignore[arg-type]
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: not server.unconfirmed)
+        await eventually(lambda: not server.unconfirmed)
 
     assert found.births == []
 
@@ -116,7 +117,7 @@ async def test_half_a_surrogate_pair_does_not_stop_the_bot(
     server.push({"message": {"message_id": 1, "chat": {"id": 1}, "text": "\ud83d"}})
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
 
     assert found.births[0].emission.body.entries[0].text
 
@@ -128,7 +129,7 @@ async def test_chats_that_are_not_listed_are_not_heard(
     server.say("friend", chat_id=2)
     found = source()
     async with started(server, pauses, allowed_chats=[2]) as proxy, running(proxy, found):
-        await until(lambda: not server.unconfirmed)
+        await eventually(lambda: not server.unconfirmed)
 
     assert [born.emission.hop["chat_id"] for born in found.births] == [2]
 
@@ -137,10 +138,10 @@ async def test_only_who_leads_polls(server: TelegramServer, pauses: Pauses) -> N
     found = source()
     found.leading = False
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: len(pauses.waited) > 3)
+        await eventually(lambda: len(pauses.waited) > 3)
         assert server.polls == []
         found.leading = True
-        await until(lambda: bool(server.polls))
+        await eventually(lambda: server.polls)
 
 
 async def test_numbers_that_begin_again_lower_after_a_week_are_not_lost(
@@ -149,14 +150,14 @@ async def test_numbers_that_begin_again_lower_after_a_week_are_not_lost(
     server.say("before")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births) and not server.unconfirmed)
+        await eventually(lambda: bool(found.births) and not server.unconfirmed)
         text = {"message_id": 9, "chat": {"id": 1}, "text": "after"}
         found.now += SILENCE_MS + int(found.leaves[f"cursor.1.{SEEN_AT}"]) + 1
         polls = len(server.polls)
-        await until(lambda: server.polls[polls:] != [] and server.polls[-1].offset is None)
+        await eventually(lambda: server.polls[polls:] != [] and server.polls[-1].offset is None)
         server.push({"message": text}, update_id=5)
         server.push({"message": text}, update_id=6)
-        await until(lambda: len(found.births) == 3 and not server.unconfirmed)
+        await eventually(lambda: len(found.births) == 3 and not server.unconfirmed)
 
     assert [born.mark for born in found.births] == [1000, 5, 6]
     assert server.polls[-1].offset == 7
@@ -178,7 +179,7 @@ async def test_a_poll_that_fails_is_told_once_and_repeated_ever_later(
     server.say("hello")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
 
     assert pauses.waited == waits
     told = [line for line in found.logged if line["event"] == "poll_failed"]
@@ -191,7 +192,7 @@ async def test_telegrams_own_wait_is_waited(server: TelegramServer, pauses: Paus
     server.say("hello")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
 
     assert pauses.waited == [17.0]
 
@@ -201,11 +202,11 @@ async def test_a_second_poller_gets_a_conflict_and_loses_nothing(
 ) -> None:
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(server.polls))
+        await eventually(lambda: server.polls)
         async with httpx.AsyncClient() as other:
             await other.post(f"{server.base_url}/bot{server.token}/getUpdates", json={})
         server.say("hello")
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
 
     assert "Conflict: terminated by other getUpdates request" in server.refused
 
@@ -230,7 +231,7 @@ async def test_the_token_is_in_no_line_of_any_log(
     server.say("hello")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: bool(found.births))
+        await eventually(lambda: found.births)
     async with started(server, pauses, base_url="http://127.0.0.1:1") as proxy:
         await proxy.handle(answer("hi", chat_id=1), RecordingHost.of("proxy"))
 
@@ -365,7 +366,7 @@ async def test_a_poll_asks_for_new_messages_and_waits_for_them(
 ) -> None:
     found = source()
     async with started(server, pauses, long_poll_request_secs=2) as proxy, running(proxy, found):
-        await until(lambda: bool(server.polls))
+        await eventually(lambda: server.polls)
 
     assert server.polls[0] == Poll(None, 2)
 
@@ -376,16 +377,16 @@ async def test_another_bot_begins_at_its_own_numbers_and_loses_nothing(
     server.say("to the first")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: not server.unconfirmed)
+        await eventually(lambda: not server.unconfirmed)
     with TelegramServer("2:other", first_update=5) as other:
         other.say("to the second")
         async with started(other, pauses) as proxy, running(proxy, found):
-            await until(lambda: not other.unconfirmed)
+            await eventually(lambda: not other.unconfirmed)
     # The same bot with a token that was drawn anew goes on where it was.
     server.token = "1:anew"
     async with started(server, pauses) as proxy, running(proxy, found):
         polls = len(server.polls)
-        await until(lambda: len(server.polls) > polls)
+        await eventually(lambda: len(server.polls) > polls)
 
     assert [born.emission.body.entries[0].text for born in found.births] == [
         "to the first",
@@ -411,7 +412,7 @@ async def test_an_update_that_no_birth_can_be_made_of_keeps_none_from_being_born
     server.say("after")
     found = source()
     async with started(server, pauses) as proxy, running(proxy, found):
-        await until(lambda: not server.unconfirmed)
+        await eventually(lambda: not server.unconfirmed)
 
     assert [born.emission.body.entries[0].text for born in found.births][-1:] == ["after"]
 
@@ -423,7 +424,7 @@ async def test_a_server_that_holds_no_poll_is_asked_once_a_second(
         started(server, pauses, long_poll_request_secs=0) as proxy,
         running(proxy, source()),
     ):
-        await until(lambda: len(server.polls) > 3)
+        await eventually(lambda: len(server.polls) > 3)
 
     assert len(pauses.waited) >= 3
     assert all(0.5 < waited <= 1 for waited in pauses.waited)

@@ -1,5 +1,7 @@
 """The cells at the ends of the loop: archive, drain, unknown, remember, park, fixed."""
 
+import json
+
 import pytest
 
 from colony.body import Entry
@@ -9,6 +11,8 @@ from workers.toolloop.fixed import fixed
 from workers.toolloop.park import park
 from workers.toolloop.remember import remember
 from workers.toolloop.unknown import unknown
+
+SAID_MORE = Entry.say("assistant", "and so on")
 
 
 def call(text):
@@ -20,9 +24,46 @@ def test_answer_is_archived_beside_its_question(arriving, asked_of_store):
 
     made = archive(envelope, {})
 
-    row = asked_of_store(made)["row"]
+    (kept,) = made
+    row = asked_of_store(kept)["row"]
     assert (row["question"], row["answer"]) == ("why?", "because")
     assert archive(envelope, {}) == made
+
+
+KEPT = {"conversation": "conversation"}
+
+
+def test_answer_in_a_session_joins_its_conversation(arriving, asked_of_store):
+    thought = {"anthropic": {"turn": {"blocks": [{"type": "thinking"}]}}}
+    said = (Entry(origin="assistant", type="text", text="because", vendor=thought), SAID_MORE)
+
+    _, joined = archive(arriving(*said, session_id="s"), KEPT)
+
+    operation = asked_of_store(joined)
+    assert (operation["operation"], operation["table"]) == ("upsert", "conversation")
+    assert operation["row"] == {
+        "turn_id": "t-7",
+        "session_id": "s",
+        "answer": json.dumps([entry.to_json() for entry in said]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "context", "params"),
+    [
+        ("because", {}, KEPT),
+        ("because", {"session_id": ""}, KEPT),
+        ("because", {"session_id": 7}, KEPT),
+        ("because", {"session_id": "s"}, {}),
+        (" \n", {"session_id": "s"}, KEPT),
+    ],
+)
+def test_answer_joins_no_conversation_without_session_table_or_words(
+    arriving, said, context, params
+):
+    made = archive(arriving(Entry.say("assistant", said), **context), params)
+
+    assert len(made) == 1
 
 
 def test_reply_of_the_store_is_not_archived(replied):

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from colony.body import Entry
+from colony.operations import MAX_NEWEST_BYTES, parse_operation
 from workers.toolloop.prep import QUESTION_CHARACTERS, prep, prep_settling
 
 
@@ -81,3 +82,117 @@ def test_row_of_a_settled_question_is_an_answer_of_its_first_round(arriving, ask
 def test_misspelled_param_is_refused(arriving):
     with pytest.raises(ValueError, match="personna"):
         prep(arriving(Entry.say("user", "why?")), {"personna": "x"})
+
+
+# In a session
+
+KEPT = {"conversation": "talk"}
+ASKED = Entry(origin="user", type="text", text="and then?", happened_at="now")
+
+
+def answered(question, answer, turn_id="t-1"):
+    return {
+        "turn_id": turn_id,
+        "question": json.dumps(Entry.say("user", question).to_json()),
+        "answer": json.dumps([Entry.say("assistant", answer).to_json()]),
+    }
+
+
+@pytest.fixture
+def recalled(replied):
+    """Makes the reply of the store to the request for the conversation."""
+
+    def make(rows, count=None, **hop):
+        reply = replied("newest", rows, session_id="s", store_origin="recall")
+        told = {"rows_affected": len(rows) if count is None else count, **hop}
+        body = reply.body.model_copy(update={"messages": (*reply.body.entries, ASKED)})
+        return reply.model_copy(update={"hop": {**reply.hop, **told}, "body": body})
+
+    return make
+
+
+@pytest.mark.parametrize("handler", [prep, prep_settling])
+def test_question_in_a_session_first_asks_for_its_conversation(arriving, handler):
+    envelope = arriving(Entry.say("system", "x"), ASKED, turn_id=None, session_id="s")
+
+    (asking,) = handler(envelope, {**KEPT, "max_questions": 3, "max_view_bytes": 500})
+
+    assert asking.hop == {"route": "recall", "turn_id": "m-1", "question": "and then?"}
+    call, behind = asking.body.entries
+    assert json.loads(call.text) == {
+        "operation": "newest",
+        "table": "talk",
+        "columns": ["turn_id", "question", "answer"],
+        "where": {"session_id": "s"},
+        "limit": 3,
+        "max_bytes": 1000,
+    }
+    assert behind == ASKED
+    assert handler(envelope, KEPT) == handler(envelope, KEPT)
+
+
+def test_conversation_is_asked_for_within_what_a_store_gives(arriving):
+    (asking,) = prep(arriving(ASKED, session_id="s"), {**KEPT, "max_view_bytes": 10**9})
+
+    operation = parse_operation(asking.body.entries[0].text)
+    assert operation.max_bytes == MAX_NEWEST_BYTES
+
+
+@pytest.mark.parametrize("handler", [prep, prep_settling])
+@pytest.mark.parametrize(
+    ("context", "params"), [({}, KEPT), ({"session_id": ""}, KEPT), ({"session_id": "s"}, {})]
+)
+def test_question_without_session_or_table_stands_alone(arriving, handler, context, params):
+    made = handler(arriving(ASKED, **context), params)
+
+    assert made == handler(arriving(ASKED), {})
+    assert [emission.hop["route"] for emission in made] == ["ustore", "ullm"]
+
+
+@pytest.mark.parametrize("handler", [prep, prep_settling])
+def test_question_begins_with_what_was_said_before(recalled, asked_of_store, handler):
+    reply = recalled([answered("why?", "because")])
+
+    stored, kept, thread = handler(reply, {**KEPT, "persona": "Be kind."})
+
+    said = (Entry.say("user", "why?"), Entry.say("assistant", "because"), ASKED)
+    assert thread.body.entries == said
+    assert thread.body.system is not None
+    row = asked_of_store(stored)["row"]
+    assert json.loads(row["turn"]) == [entry.to_json() for entry in said]
+    assert (row["turn_id"], row["iter"], row["role"]) == ("t-7", 0, "user")
+    assert asked_of_store(kept) == {
+        "operation": "upsert",
+        "table": "talk",
+        "row": {"turn_id": "t-7", "question": json.dumps(ASKED.to_json())},
+    }
+    assert [emission.hop["route"] for emission in (stored, kept, thread)] == [
+        "ustore",
+        "ustore",
+        "ullm",
+    ]
+    assert all(emission.hop["turn_id"] == "t-7" for emission in (stored, kept, thread))
+    assert handler(reply, KEPT) == handler(reply, KEPT)
+
+
+def test_first_question_of_a_session_is_as_one_without(recalled, arriving):
+    stored, _, thread = prep(recalled([]), KEPT)
+
+    assert [stored, thread] == prep(arriving(ASKED), {})
+
+
+def test_question_goes_on_where_its_conversation_cannot_be_read(recalled):
+    reply = recalled({"error": "query_timeout"}, count=0, error_code="query_timeout")
+
+    _, _, thread = prep(reply, KEPT)
+
+    assert thread.body.entries == (ASKED,)
+    assert thread.hop["recall_error"] == "query_timeout"
+
+
+def test_question_that_is_asked_for_twice_does_not_see_its_own_answer(recalled):
+    rows = [answered("why?", "because"), answered("and then?", "that", turn_id="t-7")]
+
+    _, _, thread = prep(recalled(rows), KEPT)
+
+    assert [entry.text for entry in thread.body.entries] == ["why?", "because", "and then?"]
