@@ -13,6 +13,7 @@ from colony.access.message_log import MessageLog
 from colony.access.registry import Registered, registry
 from colony.access.rounds import Round, Rounds
 from colony.access.status import Status, read_status
+from colony.access.threads import QuestionThread, Threads
 from colony.access.trace_list import TraceList
 from colony.blobs import Blobs
 from colony.dead_letters import DeadLetters, Which
@@ -20,6 +21,7 @@ from colony.errors import RoundNotFound, ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.sessions import Sessions
 from colony.slots import holders
 from colony.topology.model import Topology
 from colony.traces import Traces
@@ -39,7 +41,9 @@ class Access:
         self.publication = Publication(self.link, self.keys)
         self.admission = Admission(self.link, self.keys, self.publication)
         self.traces = Traces(self.link, self.keys)
+        self.sessions = Sessions(self.link, self.keys)
         self.trace_list = TraceList(self.link, self.keys)
+        self.threads = Threads(self.link, self.keys)
         self.blobs = Blobs(self.link, self.keys)
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.messages = MessageLog(self.link, self.keys)
@@ -58,12 +62,16 @@ class Access:
 
     async def rounds(self, *, turn_id: str | None = None) -> list[Round]:
         """The open rounds, the oldest first; raises RoundNotFound where `turn_id` has none."""
-        cells = (await self.topology()).cells.values()
-        stores = [cell.path for cell in cells if cell.cell.type == "store"]
+        stores = await self._stores()
         found = await Rounds(self.link, self.keys).open(stores, turn_id=turn_id)
         if turn_id is not None and not found:
             raise RoundNotFound(turn_id=turn_id)
         return found
+
+    async def thread(self, question: str) -> QuestionThread:
+        """What is kept of a question, named by its turn_id or its trace: what its models were sent,
+        and its rows; raises ThreadNotFound where nothing is."""
+        return await self.threads.find(question, await self._stores())
 
     async def replay(self, letter_id: str) -> str:
         """Send a dead letter's envelope again with a whole budget; the trace it travels in."""
@@ -95,6 +103,10 @@ class Access:
         await self.feed.close()
         await self.endings.close()
         await self.link.close()
+
+    async def _stores(self) -> list[str]:
+        cells = (await self.topology()).cells.values()
+        return [cell.path for cell in cells if cell.cell.type == "store"]
 
     async def __aenter__(self) -> Self:
         return self

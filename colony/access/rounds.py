@@ -7,19 +7,18 @@ changes a row.
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 from pydantic import JsonValue
 
+from colony.access.thread_tables import ThreadTable, thread_tables
 from colony.keys import Keys
 from colony.link import Link
-from colony.lua.registry import bind
 from colony.operations import MARK
-from colony.schema import ANSWERS, EXPECTS, TRACE, Table
-from colony.selection import StoredRow, pack, pack_selection, unpack_rows
+from colony.schema import ANSWERS, EXPECTS, TRACE
+from colony.selection import StoredRow
 
 _THREAD = frozenset(("turn_id", "iter", "role", "turn", "fired"))
 # Where a script keeps the millisecond in which a row was added.
@@ -68,30 +67,16 @@ class Rounds:
         """The open rounds of these stores, the oldest first; of one question where it is named."""
         seconds, micros = await self._link.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        found = await asyncio.gather(*(self._of_store(path, turn_id, now_ms) for path in stores))
-        return sorted((r for rounds in found for r in rounds), key=lambda r: -r.age_ms)
-
-    async def _of_store(self, path: str, turn_id: str | None, now_ms: int) -> list[Round]:
-        flat = await self._link.command("HGETALL", self._keys.store(path))
-        tables = {
-            name.decode(): Table.from_definition(definition)
-            for name, definition in zip(flat[::2], flat[1::2], strict=True)
-        }
-        threads = {name: t for name, t in tables.items() if t.columns.keys() >= _THREAD}
+        threads = await thread_tables(self._link, self._keys, stores, columns=_THREAD)
         found = await asyncio.gather(
-            *(_Thread(self._link, self._keys, path, *t).rounds(turn_id, now_ms)
-              for t in threads.items())
-        )  # fmt: skip
-        return [round_ for rounds in found for round_ in rounds]
+            *(_Thread(thread).rounds(turn_id, now_ms) for thread in threads)
+        )
+        return sorted((r for rounds in found for r in rounds), key=lambda r: -r.age_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class _Thread:
-    link: Link
-    keys: Keys
-    store: str
-    name: str
-    table: Table
+    found: ThreadTable
 
     async def rounds(self, turn_id: str | None, now_ms: int) -> list[Round]:
         where: dict[str, JsonValue] = {"role": "assistant", "fired": 0}
@@ -104,28 +89,30 @@ class _Thread:
 
     async def _living(self, traces: Iterable[bytes | None]) -> set[bytes | None]:
         """Those that have not ended; None, where a row names no trace, counts as one."""
+        link, keys = self.found.link, self.found.keys
         named = [trace for trace in traces if trace is not None]
         states = await asyncio.gather(
-            *(self.link.command("HGET", self.keys.trace(t.decode()), "state") for t in named)
+            *(link.command("HGET", keys.trace(t.decode()), "state") for t in named)
         )
         found = zip(named, states, strict=True)
         return {None, *(trace for trace, state in found if state not in (None, b"ended"))}
 
     async def _round(self, assistant: StoredRow, now_ms: int) -> Round:
-        columns = [c for c in ("turn_id", "iter", "batch") if c in self.table.columns]
-        key = assistant.values(self.table, columns)
+        table = self.found.table
+        columns = [c for c in ("turn_id", "iter", "batch") if c in table.columns]
+        key = assistant.values(table, columns)
         where: dict[str, JsonValue] = {
             c: {"is_null": True} if v is None else v for c, v in key.items()
         }
         rows = await self._rows(where)
         expected, received = _settled(rows)
         if not expected:
-            by_role = [(self.table.value("role", row.text("role")), row) for row in rows]
+            by_role = [(table.value("role", row.text("role")), row) for row in rows]
             expected = _ids(self._turns(row for role, row in by_role if role == "assistant"))
             received = _ids(self._turns(row for role, row in by_role if role == "tool"))
         return Round(
-            store=self.store,
-            table=self.name,
+            store=self.found.store,
+            table=self.found.name,
             key=key,
             expected=_calls(expected),
             received=_calls(received),
@@ -135,26 +122,11 @@ class _Thread:
 
     def _turns(self, rows: Iterable[StoredRow]) -> Iterator[JsonValue]:
         for row in rows:
-            turn = self.table.value("turn", row.text("turn"))
+            turn = self.found.table.value("turn", row.text("turn"))
             yield _parsed(turn) if isinstance(turn, str) else turn
 
     async def _rows(self, where: Mapping[str, JsonValue]) -> list[StoredRow]:
-        columns = [*self.table.columns, EXPECTS, ANSWERS, TRACE, _ADDED]
-        answer: Sequence[Any] = await self.link.run(
-            bind(
-                "store_select",
-                catalogue=self.keys.store(self.store),
-                cells=self.keys.store_cells(self.store, self.name),
-                index=self.keys.store_index(self.store, self.name),
-                name=self.name,
-                definition=self.table.definition,
-                conditions=pack_selection(self.table, where),
-                columns=pack(columns),
-                limit=0,
-            )
-        )
-        # A table that was changed a moment ago is read the next time.
-        return unpack_rows(columns, answer[2:]) if answer[0] == b"rows" else []
+        return await self.found.rows(where, (EXPECTS, ANSWERS, TRACE, _ADDED))
 
 
 def _settled(rows: Iterable[StoredRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:

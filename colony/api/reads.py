@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from colony.access import promptly
 from colony.access.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
 from colony.access.registry import graph
-from colony.api.requests import Limit, Millisecond, NoQuery, Query, access_of
+from colony.api.requests import MAX_NUMBER, Limit, Millisecond, NoQuery, Query, access_of
 from colony.blobs import Blobs
 from colony.errors import BlobUnavailable
 from colony.paths import ROOT, within
@@ -80,7 +80,9 @@ async def get_trace(request: Request) -> Response:
     access = access_of(request)
     told: dict[str, JsonValue] = {}
     if query.trace_id is not None:
-        told["record"] = (await promptly(access.traces.get(query.trace_id))).to_json()
+        record = (await promptly(access.traces.get(query.trace_id))).to_json()
+        waits = await promptly(access.sessions.waits(query.trace_id))
+        told["record"] = {**record, "waits": waits}
     wanted = Wanted(**query.model_dump(exclude={"limit"}))
     records = await promptly(access.messages.oldest(wanted, limit=query.limit))
     rows: list[JsonValue] = [record.to_json() for record in records]
@@ -158,6 +160,34 @@ async def get_rounds(request: Request) -> Response:
     turn_id: str | None = request.path_params.get("turn_id")
     rounds = await promptly(access_of(request).rounds(turn_id=turn_id))
     return JSONResponse({"rounds": [found.to_json() for found in rounds]})
+
+
+async def get_thread(request: Request) -> Response:
+    """What is kept of a question: its requests without their bytes, and its rows."""
+    NoQuery.of(request)
+    found = await promptly(access_of(request).thread(request.path_params["question"]))
+    told: dict[str, JsonValue] = {
+        "question": found.question,
+        "requests": [sent.to_json() for sent in found.requests],
+        "rows": [row.to_json() for row in found.rows],
+    }
+    return JSONResponse({"thread": told})
+
+
+class RequestQuery(Query):
+    """Which request: the newest of an iteration, of the cell that asked first or of another."""
+
+    iter: Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None = None
+    cell: str | None = None
+
+
+async def get_request(request: Request) -> Response:
+    """What a model was sent, byte for byte."""
+    query = RequestQuery.of(request)
+    access = access_of(request)
+    found = await promptly(access.thread(request.path_params["question"]))
+    body = await promptly(access.threads.body(found.chosen(query.iter, query.cell)))
+    return Response(body, media_type="application/json")
 
 
 async def _resolved(blobs: Blobs, record: HopRecord) -> HopRecord:

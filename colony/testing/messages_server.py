@@ -28,10 +28,11 @@ PIECE = 5
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """One request as it arrived; header names are in lower case."""
+    """One request as it arrived, `content` its very bytes; header names are in lower case."""
 
     headers: Mapping[str, str]
     body: Mapping[str, JsonValue]
+    content: bytes = b""
 
     @property
     def messages(self) -> list[dict[str, JsonValue]]:
@@ -70,7 +71,7 @@ class MessagesServer(Served):
             return _refusal("the body is not JSON")
         if not isinstance(body, dict):
             return _refusal("the body is not an object")
-        request = MessagesRequest(dict(incoming.headers), body)
+        request = MessagesRequest(dict(incoming.headers), body, await incoming.body())
         wrong = _wrong(body)
         if wrong is not None:
             self.refused.append(request)

@@ -26,10 +26,11 @@ Script = Sequence[Answer] | Callable[["ModelRequest"], Answer]
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request as it arrived; header names are in lower case."""
+    """One request as it arrived, `content` its very bytes; header names are in lower case."""
 
     headers: Mapping[str, str]
     body: Mapping[str, JsonValue]
+    content: bytes = b""
 
     @property
     def messages(self) -> list[dict[str, JsonValue]]:
@@ -72,7 +73,7 @@ class ModelServer(Served):
             return _refusal("the body is not JSON")
         if not isinstance(body, dict):
             return _refusal("the body is not an object")
-        request = ModelRequest(dict(incoming.headers), body)
+        request = ModelRequest(dict(incoming.headers), body, await incoming.body())
         wrong = problem(body.get("messages"))
         if wrong is not None:
             self.refused.append(request)

@@ -39,6 +39,7 @@ async def test_every_route_is_documented_and_no_other(access: Access) -> None:
         ("trace", reads.TraceQuery),
         ("traces", reads.TracesQuery),
         ("messages", reads.MessagesQuery),
+        ("threads/{question}/request", reads.RequestQuery),
         ("dead_letters", letters.LettersQuery),
         ("events", events.EventsQuery),
     ],

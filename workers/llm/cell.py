@@ -20,6 +20,7 @@ from workers.llm.asking.admission import Unlimited
 from workers.llm.asking.attempts import Asked, Attempts, Policy
 from workers.llm.asking.holding import HeldBack
 from workers.llm.asking.listening import Followers, Nobody
+from workers.llm.asking.recording import Record, Recording, unrecorded
 from workers.llm.choice import budget_of, provider_of
 from workers.llm.emissions import Told
 from workers.llm.params import Params as LlmParams
@@ -140,10 +141,25 @@ class Llm(Cell):
             if self.params.is_remote:
                 await host.record(VISIBLE, b"")
 
-        async with Followers(host, message_id=derived_id(envelope.id, 0)) as followers:
+        followed = Followers(host, message_id=derived_id(envelope.id, 0))
+        async with Recording(self._recorder(question, host)) as recording, followed as followers:
             return await self._attempts(host).ask(
-                question, name=envelope.id, hearing=lambda: HeldBack(followers, commit)
+                question,
+                name=envelope.id,
+                hearing=lambda: HeldBack(followers, commit, sent=recording.of_next_call()),
             )
+
+    def _recorder(self, question: Request, host: Host) -> Record:
+        if not self.params.record_requests:
+            return unrecorded
+        provider, model = self.params.provider, question.generation.model
+
+        async def record(body: bytes, attempt: int) -> None:
+            await host.record_request(
+                body, provider=provider, model=model or provider, attempt=attempt
+            )
+
+        return record
 
     def _attempts(self, host: Host) -> Attempts:
         assert self._provider is not None, "a cell is started before it handles"

@@ -23,6 +23,7 @@ class Params(Generation):
     http_referer: str = ""
     x_title: str = ""
     stream: bool = False
+    record_requests: bool = True
     external_timeout_ms: PositiveInt = 110_000
     first_byte_timeout_ms: PositiveInt = 300_000
     idle_timeout_ms: PositiveInt = 180_000

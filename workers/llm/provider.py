@@ -1,5 +1,6 @@
 """Providers: what a model is asked, what it answers, and what stands for no answer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -166,10 +167,25 @@ class Listener(Protocol):
         """The next piece of what the model thinks, never empty."""
 
 
+# Told the bytes of a request as they go out.
+Sent = Callable[[bytes], None]
+
+
+def unseen(body: bytes) -> None:
+    """Nobody is told what goes out."""
+
+
+class Witness(Listener, Protocol):
+    """A listener that is told what goes out as well."""
+
+    def sent(self, body: bytes) -> None:
+        """These bytes go out now, and nothing else of the request but its headers."""
+
+
 class Provider(Protocol):
     """Somebody who answers requests."""
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
+    async def complete(self, request: Request, witness: Witness) -> Reply:
         """The answer to `request`. Whatever goes wrong is a Failure, not an exception."""
 
     async def close(self) -> None:

@@ -29,6 +29,10 @@ streamed = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "wh
 class Heard:
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def sent(self, body):
+        self.bodies.append(body)
 
     async def text(self, fragment):
         assert fragment

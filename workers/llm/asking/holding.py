@@ -6,18 +6,21 @@ is gone with its attempt.
 
 from collections.abc import Awaitable, Callable
 
-from workers.llm.provider import Listener
+from workers.llm.provider import Listener, Sent, unseen
 
 
 class HeldBack:
     """A listener in front of another, for one attempt.
 
     `visible` says whether somebody may have seen a text. `commit` is over before anybody does, and
-    whatever it raises keeps the text back.
+    whatever it raises keeps the text back. What goes out is not held back from `sent`.
     """
 
-    def __init__(self, to: Listener, commit: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, to: Listener, commit: Callable[[], Awaitable[None]], *, sent: Sent = unseen
+    ) -> None:
         self.visible = False
+        self.sent = sent
         self._to = to
         self._commit = commit
         self._held: list[tuple[Callable[[str], Awaitable[None]], str]] = []

@@ -4,14 +4,18 @@ import asyncio
 from dataclasses import dataclass, field
 
 from colony.cell import Host
-from workers.llm.provider import Listener, Provider, Reply, Request
+from workers.llm.provider import Provider, Reply, Request, Sent, Witness, unseen
 
 # A fast model gives hundreds of fragments a second, and nobody reads faster than this.
 EVERY_S = 0.05
 
 
 class Nobody:
-    """A listener that hears nothing: the answer is told when it is whole."""
+    """A witness that hears nothing: the answer is told when it is whole. `sent` sees what goes
+    out."""
+
+    def __init__(self, sent: Sent = unseen) -> None:
+        self.sent = sent
 
     async def text(self, fragment: str) -> None:
         """Nothing happens."""
@@ -87,9 +91,9 @@ class Unheard:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
-        """The answer to `request`; the listener is told nothing."""
-        return await self._provider.complete(request, Nobody())
+    async def complete(self, request: Request, witness: Witness) -> Reply:
+        """The answer to `request`; the witness is told what goes out, and nothing of the answer."""
+        return await self._provider.complete(request, Nobody(witness.sent))
 
     async def close(self) -> None:
         """Nothing is held open afterwards."""

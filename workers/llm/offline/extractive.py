@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from workers.language import words
 from workers.llm.answers.calls import made_up_id
 from workers.llm.offline.findings import FETCH, SEARCH, Findings, gather
+from workers.llm.offline.handed import handed
 from workers.llm.offline.quotes import LIMIT, PER_SOURCE, Found, Quote, best_quotes
-from workers.llm.provider import Answer, Call, Listener, Reply, Request
+from workers.llm.provider import Answer, Call, Reply, Request, Witness
 
 QUERIES = 4
 QUERY_WORDS = 12
@@ -40,11 +41,12 @@ class Extractive:
     def __init__(self, *, model: str) -> None:
         self._model = model
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
+    async def complete(self, request: Request, witness: Witness) -> Reply:
         """The searches, the documents or the answer that the thread is ready for."""
+        witness.sent(handed(request, self._model))
         reply = await asyncio.to_thread(self._next, request)
         if reply.text:
-            await listener.text(reply.text)
+            await witness.text(reply.text)
         return reply
 
     async def close(self) -> None:

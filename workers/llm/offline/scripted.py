@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from colony.body import Entry, Frozen
 from workers.llm.answers.calls import made_up_id
+from workers.llm.offline.handed import handed
 from workers.llm.provider import (
     Answer,
     Call,
@@ -20,10 +21,10 @@ from workers.llm.provider import (
     ErrorCode,
     Failure,
     FinishReason,
-    Listener,
     Outcome,
     Reply,
     Request,
+    Witness,
 )
 from workers.llm.threads.thread import rounds
 
@@ -66,8 +67,9 @@ class Scripted:
         self._script = script
         self._model = model
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
+    async def complete(self, request: Request, witness: Witness) -> Reply:
         """The answer that the script has for this point of the thread, told word by word."""
+        witness.sent(handed(request, self._model))
         step = min(rounds(request.entries), len(self._script) - 1)
         scripted = self._script[step]
         if scripted.error is not None:
@@ -75,7 +77,7 @@ class Scripted:
         usage, text = scripted.usage, _filled(scripted.text, request.entries)
         reason = scripted.finish_reason or ("tool_calls" if scripted.tool_calls else "stop")
         for word in _WORD.findall(text or ""):
-            await listener.text(word)
+            await witness.text(word)
         return Answer(
             model=self._model,
             outcome=_OUTCOMES.get(reason) or ("tool_calls" if scripted.tool_calls else "message"),

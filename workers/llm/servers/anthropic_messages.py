@@ -20,7 +20,7 @@ from workers.llm.answers.chunks import Assembly
 from workers.llm.answers.events import EventReader
 from workers.llm.answers.json_text import parse
 from workers.llm.answers.reading import Asked, read_assembly
-from workers.llm.provider import Failure, Listener, Progress, Reply, Request
+from workers.llm.provider import Failure, Listener, Progress, Reply, Request, Witness
 from workers.llm.servers.bounded_client import (
     BoundedClient,
     Patience,
@@ -28,6 +28,7 @@ from workers.llm.servers.bounded_client import (
     is_whole,
     pieces,
     read_whole,
+    seen_by,
 )
 from workers.llm.servers.broken_calls import broken, refused
 from workers.llm.servers.message_blocks import to_body
@@ -64,17 +65,18 @@ class AnthropicMessages:
         self._withheld: dict[str, str | Omit] = {} if api_key else {"Authorization": Omit()}
         self._patience = patience
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
+    async def complete(self, request: Request, witness: Witness) -> Reply:
         """The server's answer to `request`."""
         body = to_body(request, {} if self._patience is None else {"stream": True})
         if isinstance(body, Failure):
             return body
         answer = _Answer()
         try:
-            if self._patience is None:
-                answer.take_whole(await self._whole(body))
-            else:
-                await self._stream(body, answer, listener, self._patience)
+            with seen_by(witness.sent):
+                if self._patience is None:
+                    answer.take_whole(await self._whole(body))
+                else:
+                    await self._stream(body, answer, witness, self._patience)
         except (AnthropicError, httpx2.HTTPError, TimeoutError, ValueError) as error:
             # An answer that has ended is whole, whatever becomes of the connection.
             if not answer.finished:

@@ -1,13 +1,16 @@
 """A bounded client: HTTP for which a response above the limit is a connection that breaks."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 from openai import DefaultAsyncHttpxClient
+
+from workers.llm.provider import Sent, unseen
 
 MAX_RESPONSE_BYTES = 16 << 20
 # How long the end of a stream is waited for when all that it says is known.
@@ -37,6 +40,20 @@ class Patience:
     idle_s: float
 
 
+# Libraries hide the request they make of a call; whoever wants to see it is found by the task.
+_sees: ContextVar[Sent] = ContextVar("sees", default=unseen)
+
+
+@contextmanager
+def seen_by(sent: Sent) -> Iterator[None]:
+    """What this task sends meanwhile is told to `sent`, as it goes out."""
+    before = _sees.set(sent)
+    try:
+        yield
+    finally:
+        _sees.reset(before)
+
+
 class BoundedClient(DefaultAsyncHttpxClient):
     """A client that reads a response to its end within the limit; one that is a stream and no
     refusal is left to be read by `pieces`."""
@@ -45,6 +62,7 @@ class BoundedClient(DefaultAsyncHttpxClient):
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
         """The response, whole unless it streams."""
+        _sees.get()(request.content)
         response = await super().send(request, stream=True, **options)
         return response if stream and response.is_success else await read_whole(response)
 

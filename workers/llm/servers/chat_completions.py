@@ -20,7 +20,7 @@ from workers.llm.answers.chunks import Heard
 from workers.llm.answers.incoming import Incoming
 from workers.llm.answers.reading import Asked, read_assembly, read_text
 from workers.llm.asking.listening import Nobody
-from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request
+from workers.llm.provider import Answer, Failure, Listener, Progress, Reply, Request, Witness
 from workers.llm.servers.bounded_client import (
     BoundedClient,
     Patience,
@@ -28,10 +28,12 @@ from workers.llm.servers.bounded_client import (
     is_whole,
     pieces,
     read_whole,
+    seen_by,
 )
 from workers.llm.servers.broken_calls import broken, refused
+from workers.llm.servers.chat_body import to_body
 from workers.llm.servers.wire import Wire
-from workers.llm.threads.thread import Message, to_messages
+from workers.llm.threads.thread import to_messages
 
 PATH = "/chat/completions"
 
@@ -73,7 +75,7 @@ class ChatCompletions:
         # Whether the server takes the wish to count what it streams.
         self._counts = True
 
-    async def complete(self, request: Request, listener: Listener) -> Reply:
+    async def complete(self, request: Request, witness: Witness) -> Reply:
         """The server's answer to `request`."""
         messages = to_messages(request.entries, request.system)
         if isinstance(messages, Failure):
@@ -81,9 +83,10 @@ class ChatCompletions:
         streaming = {} if self._patience is None else self._streaming()
         body = to_body(self._wire.written(messages), request, streaming)
         asked = _asked(request, body, text_calls=self._text_calls)
-        if self._patience is None:
-            return await self._whole(body, asked)
-        return await self._streamed(body, asked, listener, self._patience)
+        with seen_by(witness.sent):
+            if self._patience is None:
+                return await self._whole(body, asked)
+            return await self._streamed(body, asked, witness, self._patience)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -154,27 +157,6 @@ class ChatCompletions:
             stream_cls=AsyncStream[object],
         )
         return stream.response
-
-
-def to_body(
-    messages: list[Message], request: Request, streaming: Mapping[str, JsonValue]
-) -> dict[str, JsonValue]:
-    """The body of the request with what makes it a stream; a null in `provider_extra` takes a key
-    out of it."""
-    generation = request.generation
-    tools: list[JsonValue] = [tool.definition for tool in request.tools]
-    body: dict[str, JsonValue] = {
-        "model": generation.model,
-        "messages": [*messages],
-        "temperature": generation.temperature,
-        "max_tokens": generation.max_tokens,
-        "reasoning": generation.reasoning,
-        "reasoning_effort": generation.reasoning_effort,
-        "tools": tools or None,
-        **streaming,
-        **generation.provider_extra,
-    }
-    return {name: value for name, value in body.items() if value is not None}
 
 
 def _asked(request: Request, body: Mapping[str, JsonValue], *, text_calls: bool) -> Asked:

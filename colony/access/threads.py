@@ -1,0 +1,152 @@
+"""Threads: what the models of a question were sent, and what the record of it holds.
+
+Both are read as they are: a request byte for byte, a row with its texts unchanged.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from colony.access.thread_tables import ThreadTable, thread_tables
+from colony.errors import RequestNotFound, ThreadNotFound, TraceNotFound
+from colony.keys import Keys
+from colony.link import Link
+from colony.requests import Requests, SentRequest
+from colony.schema import TRACE, Row
+from colony.selection import StoredRow
+from colony.traces import Traces
+
+COLUMNS: Final = frozenset(("turn_id", "iter", "role", "turn"))
+
+NOTHING_KEPT: Final = (
+    "none is kept: its cell does not record, did not ask, or the retention of the trace is over"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRow:
+    """A row of a thread. `number` tells its place in the order in which rows were added."""
+
+    store: str
+    table: str
+    number: int
+    values: Row
+
+    @property
+    def size(self) -> int:
+        """How many bytes what was said has, as it is kept."""
+        turn = self.values.get("turn")
+        return len(turn.encode(errors="replace")) if isinstance(turn, str) else 0
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The row as a JSON object."""
+        return {
+            "store": self.store,
+            "table": self.table,
+            "number": self.number,
+            "size": self.size,
+            "row": dict(self.values),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionThread:
+    """What is kept of a question: the requests in the order in which they were first sent, and the
+    rows in the order in which they were added."""
+
+    question: str
+    requests: Sequence[SentRequest]
+    rows: Sequence[RecordedRow]
+
+    def chosen(self, iteration: int | None = None, cell: str | None = None) -> SentRequest:
+        """The newest request of a cell in an iteration.
+
+        By default the cell is the one that asked first, and the iteration its newest. Raises
+        RequestNotFound where there is none.
+        """
+        if not self.requests:
+            raise RequestNotFound(question=self.question, detail=NOTHING_KEPT)
+        asking = cell or self.requests[0].cell
+        of_cell = [request for request in self.requests if request.cell == asking]
+        found = [request for request in of_cell if iteration in (None, request.iteration)]
+        if not found:
+            raise RequestNotFound(question=self.question, detail=self._instead(asking, iteration))
+        return max(found, key=lambda request: (request.iteration, request.at, request.number))
+
+    def beside(self, chosen: SentRequest) -> list[SentRequest]:
+        """The other requests of the same iteration: of other cells, and what a retry changed."""
+        return [
+            request
+            for request in self.requests
+            if request.iteration == chosen.iteration and request is not chosen
+        ]
+
+    def _instead(self, cell: str, iteration: int | None) -> str:
+        there: dict[str, set[int]] = {}
+        for request in self.requests:
+            there.setdefault(request.cell, set()).add(request.iteration)
+        said = "; ".join(
+            f"{path} in {', '.join(map(str, sorted(numbers)))}" for path, numbers in there.items()
+        )
+        asked = cell if iteration is None else f"{cell} in iteration {iteration}"
+        return f"{asked} sent nothing that is kept, but {said} did"
+
+
+class Threads:
+    """The threads of one partition."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+        self._traces = Traces(link, keys)
+        self._requests = Requests(link, keys)
+
+    async def find(self, question: str, stores: Iterable[str]) -> QuestionThread:
+        """What is kept of a question, which is named by its turn_id or its trace.
+
+        Raises ThreadNotFound where neither a trace nor a row of that name is kept.
+        """
+        tables = await thread_tables(self._link, self._keys, stores, columns=COLUMNS)
+        rows = await self._rows(tables, question)
+        traces = {text.decode() for _, row in rows if (text := row.texts[TRACE]) is not None}
+        sent = await self._requests.of_trace(question)
+        for trace_id in sorted(traces - {question}):
+            of_trace = await self._requests.of_trace(trace_id)
+            sent += [request for request in of_trace if request.turn_id == question]
+        for turn_id in sorted(await self._turns_of(question) - {question}):
+            rows += await self._rows(tables, turn_id)
+        if not sent and not rows and not await self._is_trace(question):
+            raise ThreadNotFound(what="nothing", question=question)
+        sent.sort(key=lambda request: (request.at, request.number))
+        return QuestionThread(question, sent, [_recorded(*found) for found in rows])
+
+    async def body(self, request: SentRequest) -> bytes:
+        """What was sent, byte for byte; raises RequestNotFound where it went since."""
+        return await self._requests.body(request)
+
+    async def _rows(
+        self, tables: Sequence[ThreadTable], turn_id: str
+    ) -> list[tuple[ThreadTable, StoredRow]]:
+        where: dict[str, JsonValue] = {"turn_id": turn_id}
+        found = await asyncio.gather(*(table.rows(where, (TRACE,)) for table in tables))
+        return [(t, row) for t, rows in zip(tables, found, strict=True) for row in rows]
+
+    async def _turns_of(self, trace_id: str) -> set[str]:
+        """The questions that a trace deals with, as its log tells them."""
+        named = (record.head.context.get("turn_id") for record in await self._traces.log(trace_id))
+        return {turn_id for turn_id in named if isinstance(turn_id, str) and turn_id}
+
+    async def _is_trace(self, trace_id: str) -> bool:
+        try:
+            await self._traces.get(trace_id)
+        except TraceNotFound:
+            return False
+        return True
+
+
+def _recorded(table: ThreadTable, row: StoredRow) -> RecordedRow:
+    values = row.values(table.table, [*table.table.columns])
+    return RecordedRow(table.store, table.name, row.seq, values)
