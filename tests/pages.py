@@ -2,7 +2,8 @@
 
 A fenced block names what it is in its first line. `file=PATH` is a file of a project; `tree=NAME`
 the files of a tree as one object, on top of the tree `base=NAME`; `edges=NAME` edges of that tree,
-in place of those with the same ends; `config` the config.json of a cell.
+in place of those with the same ends; `without=NAME` the ends of edges that it loses; `config` the
+config.json of a cell.
 """
 
 import re
@@ -12,7 +13,8 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {
-    name: (DOCS / f"{name}.md").read_text() for name in ("cells", "cell-types", "models", "tools")
+    name: (DOCS / f"{name}.md").read_text()
+    for name in ("cells", "cell-types", "compaction", "models", "tools")
 }
 
 

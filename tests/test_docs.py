@@ -27,7 +27,7 @@ from colony.topology.load import Loaded, load
 from colony.trees import shipped
 from tests.pages import BLOCKS, DOCS, PAGES, Block, blocks
 
-LAID_OUT = ("file", "tree", "edges")
+LAID_OUT = ("file", "tree", "edges", "without")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 _lay_out(root, name, block)
             case {"edges": name}:
                 _join(root / name / "main" / "config.json", json.loads(block.text))
+            case {"without": name}:
+                _part(root / name / "main" / "config.json", json.loads(block.text))
     _install(root)
     return root
 
@@ -61,6 +63,17 @@ def _join(config: Path, edges: list[dict[str, Any]]) -> None:
     ends = {(edge["from"], edge["to"]) for edge in edges}
     kept = [edge for edge in graph["edges"] if (edge["from"], edge["to"]) not in ends]
     graph["edges"] = kept + edges
+    config.write_text(json.dumps(hive))
+
+
+def _part(config: Path, ends: list[dict[str, str]]) -> None:
+    """Take every edge with one of these ends out of a hive, which has such edges."""
+    hive = json.loads(config.read_text())
+    graph = hive["params"]["graph"]
+    for end in ends:
+        kept = [edge for edge in graph["edges"] if {k: edge[k] for k in ("from", "to")} != end]
+        assert len(kept) < len(graph["edges"]), end
+        graph["edges"] = kept
     config.write_text(json.dumps(hive))
 
 

@@ -6,7 +6,9 @@ from colony.topology.load import load
 from colony.trees import shipped
 
 
-@pytest.mark.parametrize("name", ["hello", "research", "research-settle", "telegram-research"])
+@pytest.mark.parametrize(
+    "name", ["compaction", "hello", "research", "research-settle", "telegram-research"]
+)
 def test_tree_is_free_of_findings(name: str) -> None:
     assert load(shipped(name), environment={}).findings == ()
 

@@ -1,8 +1,8 @@
 """Close: how a round goes on whose results were lost, once everything else has come to rest.
 
 The quiet lane leads here. The rows tell where the question stands: a round that waits gets error
-results in place of what is missing and goes its ordinary way; a question that nothing can follow
-gets an answer that says so.
+results in place of what is missing and goes its ordinary way; a thread whose fold was lost goes on
+without it; a question that nothing can follow gets an answer that says so.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,11 @@ from colony.envelope import Emission, Envelope
 from colony.schema import Row
 from workers.toolloop import requests
 from workers.toolloop.params import ThreadParams
+from workers.toolloop.rereading import AGAIN
 from workers.toolloop.rows import assistant_row, rows_of, tool_row
 from workers.toolloop.settle import expected
 from workers.toolloop.thread import Round, Thread
-from workers.toolloop.turns import question_id, route_of
+from workers.toolloop.turns import compacting, iteration, question_id, route_of
 
 STALLED = "stalled"
 
@@ -50,14 +51,15 @@ def _close(envelope: Envelope, own: ThreadParams, mend: Mend) -> list[Emission]:
     case = _case(envelope)
     if route_of(envelope) == "quiet":
         return [_told(requests.select_thread(own.table, turn_id, route="look"), case)]
-    open_round = None if "error_code" in envelope.hop else _open_round(envelope, turn_id)
-    if open_round is not None:
-        rows = [_lost_row(turn_id, open_round, call, case.lost) for call in open_round.missing]
-        case = replace(case, iteration=open_round.iteration)
-        return [_told(made, case) for made in mend(own, turn_id, open_round, rows)]
+    newest = None if "error_code" in envelope.hop else _newest_round(envelope, turn_id)
+    if newest is not None and not newest.claimed:
+        rows = [_lost_row(turn_id, newest, call, case.lost) for call in newest.missing]
+        case = replace(case, iteration=newest.iteration)
+        return [_told(made, case) for made in mend(own, turn_id, newest, rows)]
     if case.outputs:
         return []
-    return [_told(requests.nothing(route="failed", error_code=case.lost), case)]
+    route = AGAIN if newest is not None and _was_folded(newest, envelope) else "failed"
+    return [_told(requests.nothing(route=route, error_code=case.lost), case)]
 
 
 def _case(envelope: Envelope) -> Case:
@@ -81,13 +83,15 @@ def _told(emission: Emission, case: Case) -> Emission:
     return emission.model_copy(update={"hop": {**emission.hop, **told}})
 
 
-def _open_round(envelope: Envelope, turn_id: str) -> Round | None:
-    """The newest round, if nobody went on with it."""
+def _newest_round(envelope: Envelope, turn_id: str) -> Round | None:
+    """The newest round of a question that is known."""
     thread = Thread.of(rows_of(envelope.body), turn_id)
-    newest = thread.in_order[-1] if thread.in_order else None
-    if newest is None or newest.claimed or thread.question is None:
-        return None
-    return newest
+    return thread.in_order[-1] if thread.in_order and thread.question else None
+
+
+def _was_folded(newest: Round, envelope: Envelope) -> bool:
+    """Whether what was lost is a fold of the thread, which is all there and can go on as it is."""
+    return compacting(envelope) and newest.iteration == iteration(envelope)
 
 
 def _lost_row(turn_id: str, found: Round, call_id: str, lost: str) -> Row:

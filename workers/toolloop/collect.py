@@ -2,7 +2,8 @@
 
 Where an envelope came from decides before what it says: a tool that is a store answers with
 `operation: insert` too. A request that the store refuses ends its chain; the round then goes quiet,
-and the quiet lane goes on with it.
+and the quiet lane goes on with it. A summary that is refused ends nothing: the round goes on as it
+is, over the permission that its chain already holds.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from pydantic import JsonValue
 
 from colony.envelope import Emission, Envelope
 from workers.toolloop import requests
+from workers.toolloop.places import with_places
+from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
 from workers.toolloop.turns import firing, iteration, question_id, route_of
@@ -39,6 +42,8 @@ def collect(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emissio
         # Of a result only its results count, each under the id of the call it answers.
         rows = [tool_row(turn_id, number, entry) for entry in results_in(envelope)]
         return [requests.insert(own.table, row, route=requests.STORE) for row in rows]
+    if rereads(envelope):
+        return [requests.select_thread(own.table, turn_id, route=requests.STORE)]
     step = _after(envelope, own) if route is None else None
     if step is None and own.park_route is not None:
         return [requests.nothing(route=own.park_route)]
@@ -59,7 +64,7 @@ def _after(envelope: Envelope, own: Params) -> Emission | None:
         return None
     thread = Thread.of(rows_of(envelope.body), turn_id)
     if firing(envelope):
-        return fire(thread, own)
+        return with_places(fire(thread, own), thread)
     number = iteration(envelope)
     asked = thread.question is not None or not own.needs_question
     if not asked or not thread.complete(number):

@@ -20,6 +20,10 @@ ANSWERS: Mapping[str, str] = {
     "length": "The answer was cut off: the model reached its length limit.",
     "content_filter": "The provider of the model withheld the answer.",
     "iteration_limit": "I stopped without an answer: it needs more rounds of tools than I may use.",
+    "context_overflow": (
+        "I stopped without an answer: the work has outgrown what the model can read at once, and "
+        "could not be made smaller."
+    ),
     "stalled": "I stopped without an answer: part of the work was lost on the way.",
 }
 OTHERWISE = "I stopped without an answer: something went wrong ({kind})."

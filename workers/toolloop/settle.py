@@ -11,9 +11,11 @@ from colony.body import Entry
 from colony.envelope import Emission, Envelope
 from colony.operations import MARK
 from workers.toolloop import requests
+from workers.toolloop.places import with_places
+from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import QUESTION, assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
-from workers.toolloop.turns import iteration, question_id, route_of
+from workers.toolloop.turns import firing, iteration, question_id, route_of
 from workers.toolloop.view import ViewParams, fire
 
 
@@ -36,10 +38,19 @@ def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission
             )
             for entry in results_in(envelope)
         ]
-    won = envelope.hop.get("operation") == "settle" and envelope.hop.get("rows_affected") == 1
-    if route is not None or "error_code" in envelope.hop or not won:
+    if rereads(envelope):
+        return [requests.select_thread(own.table, turn_id, route=requests.STORE)]
+    if route is not None or "error_code" in envelope.hop or not _goes_on(envelope):
         return []
-    return [fire(Thread.of(rows_of(envelope.body), turn_id), own)]
+    thread = Thread.of(rows_of(envelope.body), turn_id)
+    return [with_places(fire(thread, own), thread)]
+
+
+def _goes_on(envelope: Envelope) -> bool:
+    """Whether the thread comes with the permission to fire it: just won, or won before a fold."""
+    operation = envelope.hop.get("operation")
+    won = operation == "settle" and envelope.hop.get("rows_affected") == 1
+    return won or (operation == "select" and firing(envelope))
 
 
 def answered(result: Entry) -> list[str]:

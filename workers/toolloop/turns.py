@@ -24,6 +24,11 @@ def route_of(envelope: Envelope) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def compacting(envelope: Envelope) -> bool:
+    """Whether this chain folds the thread that it holds the permission to go on with."""
+    return envelope.context.get("compacting") in ("1", 1)
+
+
 def firing(envelope: Envelope) -> bool:
     """Whether this chain holds the permission to go on with its round."""
     return envelope.context.get("firing") in ("1", 1)
