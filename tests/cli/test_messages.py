@@ -288,7 +288,7 @@ def test_letters_that_are_there_are_acted_on_and_the_others_told(up) -> None:
     for _ in range(2):
         up("send", "/nobody", "you", "--wait", "10", status=1)
     newest, older = [row["id"] for row in up.json("dead-letters", "list", "--limit", "2")]
-    missing = "1-1"
+    missing = "1-4242424242"
 
     for action in ("replay", "drop"):
         told = up("dead-letters", action, newest, missing, older, status=2)
