@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from colony.body import Body, Entry
-    from colony.cell import Cell, Host
+    from colony.cell import Cell
     from colony.envelope import Emission, Envelope
     from colony.errors import CellError, ColonyError, ToolError
+    from colony.host import Host
     from colony.topology.model import ToolDeclaration
 
 __all__ = [
@@ -32,7 +33,7 @@ _HOMES = {
     "Emission": "colony.envelope",
     "Entry": "colony.body",
     "Envelope": "colony.envelope",
-    "Host": "colony.cell",
+    "Host": "colony.host",
     "ToolDeclaration": "colony.topology.model",
     "ToolError": "colony.errors",
 }

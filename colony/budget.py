@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from colony.cell import Admission, CallOutcome, Limits
 from colony.errors import ServerUnavailable
+from colony.host import Admission, CallOutcome, Limits
 from colony.link import Link
 from colony.log import Logger
 from colony.lua.registry import Call, bind

@@ -10,8 +10,9 @@ from typing import Final, Literal
 from redis.exceptions import ResponseError
 
 from colony.access import Access
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.errors import CellError, ColonyError
+from colony.host import Host
 from colony.jobs.waiting import Jobs
 from colony.keys import Keys
 from colony.link import Link, server_facts

@@ -11,9 +11,9 @@ from redis.exceptions import RedisError
 
 from colony.body import Body
 from colony.budget import SharedBudget
-from colony.cell import Budget, Limits, Tables
 from colony.envelope import Envelope, digest
 from colony.errors import ColonyError, Fenced
+from colony.host import Budget, Limits, Tables
 from colony.keys import Keys
 from colony.link import Link
 from colony.live import LiveEvent

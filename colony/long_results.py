@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from colony.body import Element, Entry
-from colony.cell import Host
 from colony.envelope import Emission
+from colony.host import Host
 from colony.results import (
     MAX_RESULT_BYTES,
     MOST_KEPT_BYTES,

@@ -13,10 +13,11 @@ from typing import Final
 from redis.exceptions import ResponseError
 
 from colony.blobs import Blobs
-from colony.cell import Cell, Mark
+from colony.cell import Cell
 from colony.codec import encode_body, encode_head
 from colony.envelope import Emission, Head, Headers, derived_id, digest, new_id
 from colony.errors import Backlogged, BlobUnavailable, GuardReused, ServerUnavailable
+from colony.host import Mark
 from colony.keys import Keys
 from colony.link import Link
 from colony.log import Logger, Outage, get_logger

@@ -17,8 +17,9 @@ from pydantic import JsonValue, ValidationError
 from colony.announcements import Announcements, Tools
 from colony.arguments import DeclaredTool
 from colony.body import explain
-from colony.cell import Cell, Host, cell_type, tool_declaration
+from colony.cell import Cell, cell_type, tool_declaration
 from colony.errors import ConfigError, ServerUnavailable
+from colony.host import Host
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link

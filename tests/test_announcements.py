@@ -9,9 +9,9 @@ import pytest
 
 from colony.announcements import Announcements
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import ConfigError
+from colony.host import Host
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from colony.budget import FAILURES, LOCAL_FLIGHTS, OPEN_MS, LocalBudget, SharedBudget
-from colony.cell import Admission, Limits
+from colony.host import Admission, Limits
 from colony.keys import Keys
 from colony.link import Link
 from colony.log import get_logger

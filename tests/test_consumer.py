@@ -13,11 +13,11 @@ import pytest
 
 from colony import faults
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.counts import Counts
 from colony.dead_letters import DeadLetters
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, ServerUnavailable
+from colony.host import Host
 from colony.inbox import Inbox
 from colony.keys import GROUP, Keys
 from colony.link import Link

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from colony.audit import LOST
-from colony.cell import ENTRY_POINTS, Host, Source, cell_type
+from colony.cell import ENTRY_POINTS, cell_type
 from colony.errors import (
     BlobRecursionTooDeep,
     BlobUnavailable,
@@ -24,6 +24,7 @@ from colony.errors import (
     ReceiptConflict,
     StoreError,
 )
+from colony.host import Host, Source
 from colony.operations import OPERATIONS
 from colony.topology.model import HiveParams, Isolation
 from tests.pages import DOCS, PAGES, named, rows, section

@@ -11,8 +11,8 @@ import pytest
 
 from colony.blobs import UNREFERENCED_MS
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.envelope import Emission, Envelope, digest
+from colony.host import Host
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import Call

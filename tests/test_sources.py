@@ -11,10 +11,11 @@ import pytest
 
 from colony import sources
 from colony.body import Entry
-from colony.cell import Cell, Mark, Source
+from colony.cell import Cell
 from colony.codec import decode_head
 from colony.envelope import EXTERNAL, Emission, digest
 from colony.errors import Backlogged, EnvelopeError, GuardReused
+from colony.host import Mark, Source
 from colony.keys import Keys
 from colony.link import Link
 from colony.sources import LiveSource, drive

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.codec import decode_body, decode_head, encode_blob_reference
 from colony.dead_letters import Buried
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import CellError, Fenced
+from colony.host import Host
 from colony.streams import Delivery
 from colony.testing.claims import eventually
 from colony.testing.harness import Harness

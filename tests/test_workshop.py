@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from colony.cell import Cell, Host, cell_type
+from colony.cell import Cell, cell_type
+from colony.host import Host
 from colony.keys import Keys
 from colony.link import Link
 from colony.testing.harness import Harness

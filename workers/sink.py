@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from colony.cell import QUICK, Cell, Host
+from colony.cell import QUICK, Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 
 
 class Sink(Cell):

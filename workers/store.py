@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from colony.body import Entry, explain
-from colony.cell import QUICK, Cell, Host
+from colony.cell import QUICK, Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidOperation, StoreError, TopologyError
+from colony.host import Host
 from colony.operations import Operation, Settle, StoreReply, parse_operation
 from colony.paths import parent, within
 from colony.schema import Row, Schema, Table, Tables

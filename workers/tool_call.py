@@ -13,9 +13,9 @@ from pydantic import Field, JsonValue, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from colony.body import Body, Entry, Frozen, explain
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError, ToolTimeout
+from colony.host import Host
 from colony.results import (
     KEPT_BYTES,
     MAX_RESULT_BYTES,

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from structlog.testing import LogCapture
 
 from colony.body import Body
-from colony.cell import Admission, Budget, CallOutcome, Limits, Tables
 from colony.errors import CellError
+from colony.host import Admission, Budget, CallOutcome, Limits, Tables
 from colony.log import Logger
 from colony.results import handle_of
 from colony.schema import Schema

@@ -8,9 +8,9 @@ from pathlib import Path
 import structlog
 from structlog.testing import LogCapture
 
-from colony.cell import Mark
 from colony.envelope import Emission, derived_id
 from colony.errors import GuardReused
+from colony.host import Mark
 from colony.log import Logger
 from colony.topology.model import CellSpec
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from colony import doctor
-from colony.cell import Host
 from colony.doctor import Diagnosis, commands, examine
 from colony.embedded import url_in
+from colony.host import Host
 from colony.link import Link
 from colony.testing.model_server import ModelServer
 from colony.testing.telegram_server import TelegramServer

@@ -164,7 +164,7 @@ async def test_a_hundred_questions_send_no_more_each_than_the_cap(talk: Callable
         begun = {str(said[0][1]).partition("\n\n")[0] for said in running.said}
         assert len(begun) < 60
         marker, *_ = running.said[-1][0][1].partition("\n")
-        assert marker == "[93 earlier questions of this conversation are not shown any more.]"
+        assert marker == "[94 earlier questions of this conversation are not shown any more.]"
         # Without the cap each would be sent with all before it.
         assert sum(sent) * 7 < sum(5_000 * (2 * n + 1) for n in range(100))
 

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 
 Act = Callable[[Envelope, Host], Awaitable[Sequence[Emission]]]
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.errors import CellError
+from colony.host import Host
 from colony.schema import Schema
 from colony.testing.host import Kept, RecordingHost
 from colony.topology.model import ToolDeclaration

@@ -13,13 +13,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.confinement.environment import plain_environment
 from colony.confinement.folders import hold, remove_abandoned
 from colony.confinement.limits import Limits
 from colony.confinement.programs import Program, run
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolTimeout, Unreadable
+from colony.host import Host
 from colony.results import KEPT_BYTES
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration

@@ -10,9 +10,10 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from colony.cell import QUICK, Cell, Host
+from colony.cell import QUICK, Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import TopologyError
+from colony.host import Host
 from colony.topology.findings import NOT_IMPORTABLE, Flaw
 from colony.topology.model import CellSpec, Isolation, ToolDeclaration
 from workers.code.contract import check

@@ -16,9 +16,9 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, TopologyError
+from colony.host import Host
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
 
 Params = Mapping[str, JsonValue]

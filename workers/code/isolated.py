@@ -15,8 +15,8 @@ from typing import Self
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 from workers.code import zygote
 from workers.code.handler import Params, emissions, load
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out

@@ -15,9 +15,9 @@ from typing import NoReturn, Self
 from pydantic import JsonValue
 
 from colony.body import Body
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import BodyError
+from colony.host import Host
 from workers.code import zygote
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
 from workers.code.redaction import without_secrets

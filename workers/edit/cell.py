@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import ToolError
+from colony.host import Host
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.edit.wish import EDITABLE_BYTES, Wish

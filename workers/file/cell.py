@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 from pydantic import Field, JsonValue
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, ToolError
+from colony.host import Host
 from colony.results import is_handle
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration

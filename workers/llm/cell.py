@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from colony.cell import TIMEOUT_MARGIN_MS, Budget, Cell, Host
+from colony.cell import TIMEOUT_MARGIN_MS, Cell
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import ModelFailed
+from colony.host import Budget, Host
 from colony.redaction import REDACTED, without_login
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec

@@ -1,8 +1,8 @@
 """Choice: who answers for a cell with these params, and under which budget."""
 
-from colony.cell import Budget, Host
 from colony.envelope import digest
 from colony.errors import TopologyError
+from colony.host import Budget, Host
 from workers.llm.asking.admission import Unlimited
 from workers.llm.asking.listening import Unheard
 from workers.llm.offline.scripted import Scripted

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from colony.cell import Limits
+from colony.host import Limits
 from workers.llm import system_state
 from workers.llm.offline.scripted import ScriptedAnswer
 from workers.llm.provider import Generation

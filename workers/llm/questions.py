@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.envelope import Envelope
 from colony.errors import BodyError
+from colony.host import Host
 from colony.topology.model import ToolDeclaration
 from workers.llm import overrides, system_state
 from workers.llm.params import Params

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints, model_validator
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import (
     ConfigError,
@@ -19,6 +19,7 @@ from colony.errors import (
     ToolTimeout,
     UnknownTool,
 )
+from colony.host import Host
 from colony.results import KEPT_BYTES, head_of
 from colony.topology.findings import EXTRA_MISSING, Flaw
 from colony.topology.model import CellSpec, ToolDeclaration

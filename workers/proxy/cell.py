@@ -10,9 +10,10 @@ from typing import ClassVar
 from pydantic import JsonValue
 
 from colony.body import Body
-from colony.cell import Cell, Host, Source
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope, derived_id
 from colony.errors import PlatformError
+from colony.host import Host, Source
 from workers.proxy.messaging import Pause, Platform, patiently, sleep
 from workers.proxy.params import Params as ProxyParams
 from workers.proxy.posting import Http

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from colony.cell import Mark, Source
+from colony.host import Mark, Source
 from workers.proxy.bot_api import Update
 
 NAME: Final = "name"

@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from colony.body import Body, Entry, Frozen, explain
-from colony.cell import Source
 from colony.envelope import Emission, new_id
 from colony.errors import (
     Backlogged,
@@ -30,6 +29,7 @@ from colony.errors import (
     InvalidInput,
     ServerUnavailable,
 )
+from colony.host import Source
 from colony.loopback import is_loopback
 from workers.proxy.messaging import FIRST_RETRY_S, Pause
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from colony.cell import Source
 from colony.errors import PlatformError
+from colony.host import Source
 
 # How a wait is waited; a test passes its own.
 Pause = Callable[[float], Awaitable[None]]

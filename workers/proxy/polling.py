@@ -8,9 +8,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from colony.body import Body, Entry
-from colony.cell import Source
 from colony.envelope import Emission
 from colony.errors import BodyError, EnvelopeError, PlatformError
+from colony.host import Source
 from colony.log import Logger
 from workers.proxy.bot_api import LIMITED, BotApi, Message, Update
 from workers.proxy.cursor import Cursor

@@ -5,8 +5,8 @@ from typing import Final
 
 import httpx
 
-from colony.cell import Source
 from colony.errors import PlatformError
+from colony.host import Source
 from colony.redaction import without_login
 from workers.proxy.intake import Intake
 from workers.proxy.messaging import Pause

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from colony.cell import Source
 from colony.errors import PlatformError
+from colony.host import Source
 from workers.proxy.bot_api import BotApi
 from workers.proxy.messaging import Pause
 from workers.proxy.params import Params

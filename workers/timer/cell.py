@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from colony.cell import Cell, Host, Source
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host, Source
 from colony.topology.model import ToolDeclaration
 from workers.timer.firing import Firing
 from workers.timer.operations import Decision, Operation, decide

@@ -5,9 +5,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from colony.cell import Mark, Source
 from colony.envelope import Emission, derived_id
 from colony.errors import Backlogged, GuardReused
+from colony.host import Mark, Source
 from workers.timer.agenda import SCHEDULES, TRIGGERS, Agenda
 from workers.timer.schedule import Schedule
 

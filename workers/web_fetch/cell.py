@@ -8,9 +8,10 @@ from typing import Annotated
 import httpcore
 from pydantic import Field, JsonValue
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import InvalidInput, Unreadable
+from colony.host import Host
 from colony.results import KEPT_BYTES, MAX_RESULT_BYTES
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration

@@ -7,8 +7,9 @@ from typing import Annotated, Self
 import httpx
 from pydantic import Field, SecretStr, model_validator
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 from colony.topology.findings import Flaw
 from colony.topology.model import CellSpec, ToolDeclaration
 from workers.corpus import Corpus

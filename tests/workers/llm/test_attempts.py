@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from colony.body import Entry
-from colony.cell import Admission
+from colony.host import Admission
 from colony.testing.host import RecordingBudget, Settled
 from workers.llm.asking.admission import Clock, estimated, settlement
 from workers.llm.asking.attempts import Again, Attempts, Policy, Tried, following

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from colony.body import Body, Entry
-from colony.cell import Host
 from colony.envelope import Emission, Envelope
 from colony.errors import Fenced
+from colony.host import Host
 from colony.hosting import LiveHost
 from colony.keys import Keys
 from colony.link import Link

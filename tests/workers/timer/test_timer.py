@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from colony.body import Body, Entry
-from colony.cell import Mark
 from colony.envelope import Emission, Envelope
+from colony.host import Mark
 from colony.testing.host import RecordingHost
 from colony.testing.source import RecordingSource
 from workers.timer import Timer

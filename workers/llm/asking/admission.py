@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from colony.cell import Admission, Budget, CallOutcome
+from colony.host import Admission, Budget, CallOutcome
 from workers.llm.provider import Answer, Failure, Reply, Request
 
 # Those who wait for the same moment do not ask again in the same moment.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from colony.cell import Budget
+from colony.host import Budget
 from workers.llm.asking.admission import (
     OUT_OF_TIME,
     Clock,

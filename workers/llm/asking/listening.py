@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from colony.cell import Host
+from colony.host import Host
 from workers.llm.provider import Provider, Reply, Request, Sent, Witness, unseen
 
 # A fast model gives hundreds of fragments a second, and nobody reads faster than this.
