@@ -14,7 +14,8 @@ from pathlib import Path
 
 from colony.embedded import find_binary, packaged_binary
 from tests.simulator.chances import FAULT_RATE, various
-from tests.simulator.mutations import MUTATIONS, shown
+from tests.simulator.mutation import shown
+from tests.simulator.mutations import MUTATIONS
 from tests.simulator.play import hush, play, staged
 
 COLUMNS = {
@@ -28,6 +29,9 @@ COLUMNS = {
     "handles": ("effects",),
     "expulsions": ("expelled",),
     "restarts": ("restarts",),
+    "parked": ("park parked",),
+    "turns": ("park turn",),
+    "held up": ("held up",),
 }
 
 

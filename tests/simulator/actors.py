@@ -23,6 +23,7 @@ from colony.errors import (
     GuardReused,
     ServerChanged,
     ServerUnavailable,
+    SettledElsewhere,
     TraceNotFound,
 )
 from colony.inbox import Inbox, Read
@@ -31,6 +32,7 @@ from colony.keys import GROUP, Keys
 from colony.pace import Pace
 from colony.publication import Publication
 from colony.router import RouterDesk
+from colony.sessions import Sessions
 from colony.slots import Slots
 from colony.streams import Delivery, Step, Streams
 from colony.topology.model import Topology
@@ -39,7 +41,7 @@ from colony.unhosted import Unhosted
 from colony.worker import WorkerDesk
 from colony.workshop import Hosted, Workshop
 from tests.simulator.conductor import Conductor, SteppedLink
-from tests.simulator.tree import INLINE_MAX_BYTES
+from tests.simulator.tree import INLINE_MAX_BYTES, LATE
 
 MOST_IN_HAND = 6
 
@@ -135,7 +137,7 @@ class Process:
             except ServerChanged:
                 self.let_go(delivery)
                 self.behind = True
-            except (CellError, ResponseError):
+            except (CellError, ResponseError, SettledElsewhere):
                 self.let_go(delivery)
 
     async def commit(self, deliveries: Sequence[Delivery]) -> None:
@@ -182,7 +184,7 @@ class Process:
     def _make_desk(self, cells: Mapping[str, Hosted] | None) -> RouterDesk | WorkerDesk:
         keys, publication = self._means.keys, self._means.publication(self.link)
         if cells is None:
-            return RouterDesk(keys, publication)
+            return RouterDesk(keys, publication, Sessions(self.link, keys))
         workshop = Workshop(self.link, keys, patterns=(), environment={})
         workshop.cells = dict(cells)
         desk = WorkerDesk(self._streams, keys, publication, workshop)
@@ -206,6 +208,7 @@ class Warden:
         streams, publication = means.streams(link), means.publication(link)
         self.keeper = Keeper(streams, publication)
         self.unhosted = Unhosted(streams, publication)
+        self.held_up: list[str] = []
 
     async def read(self, count: int) -> list[tuple[bytes, list[bytes]]]:
         """Traces that were reported quiet."""
@@ -230,6 +233,19 @@ class Warden:
         except (ServerUnavailable, ServerChanged):
             return
 
+    async def look(self) -> None:
+        """A job: pass on each turn that is nobody's, one session after the other."""
+        if self.link.tampering.never_looks:
+            return
+        try:
+            server = await self.link.open()
+            names = await self.link.command("ZRANGE", self._keys.waiting(), 0, -1, server=server)
+            for name in names:
+                if await self.keeper.sessions._repair(name.decode(), server):
+                    self.held_up.append(name.decode())
+        except (ServerUnavailable, ServerChanged):
+            return
+
     async def bury(self, path: str) -> None:
         """A job: give up the first entry of a cell, as if nobody had hosted it for long."""
         page = await self.link.command("XRANGE", self._keys.cell(path), "-", "+", "COUNT", 1)
@@ -249,12 +265,19 @@ class Message:
     turn: str
     guard: str | None
     trace_id: str
+    session: str = ""
     told: bool = False
 
     @property
     def body(self) -> Body:
         """What is said."""
         return Body.of(Entry.say("user", self.text))
+
+    @property
+    def context(self) -> Headers:
+        """What it is sent with."""
+        named = "wish" if self.target == LATE else "session_id"
+        return {"turn_id": self.turn, named: self.session}
 
 
 class Client:
@@ -313,12 +336,11 @@ class Client:
 
     async def _send(self, message: Message, text: str) -> None:
         body = Body.of(Entry.say("user", text))
-        context: Headers = {"turn_id": message.turn}
         if message.guard is not None:
             await self._admission.admit(
                 message.target,
                 body,
-                context=context,
+                context=message.context,
                 guard=message.guard,
             )
             return
@@ -326,7 +348,7 @@ class Client:
             message.target,
             body,
             ttl=1000,
-            context=context,
+            context=message.context,
             trace_id=message.trace_id,
             inline_max_bytes=INLINE_MAX_BYTES,
         )

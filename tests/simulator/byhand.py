@@ -9,7 +9,7 @@ from itertools import cycle
 
 from tests.simulator.actors import Process
 from tests.simulator.conductor import Fate, Job, Parked
-from tests.simulator.tree import SETTLE
+from tests.simulator.tree import FAN, LATE, SETTLE, TURN
 from tests.simulator.world import World
 
 Interleaving = Callable[[World], Awaitable[None]]
@@ -52,10 +52,7 @@ async def revival_of_what_was_replayed(world: World) -> None:
 
 async def replay_after_the_end(world: World) -> None:
     """A trace lost its only envelope and has ended; an operator replays that."""
-    await world.send_all()
-    await _lose(world, "/fan")
-    await world.rest()
-    await _replay(world)
+    await _replay_after_the_end(world, FAN)
 
 
 async def answer_of_a_server_that_forgot(world: World) -> None:
@@ -113,6 +110,58 @@ async def blob_that_expires_before_its_commit(world: World) -> None:
     await world.pass_ten_minutes()
 
 
+async def end_that_knows_no_session(world: World) -> None:
+    """A keeper is about to end a trace without a session; a replay of what died joins it to one."""
+    await world.send_all()
+    await _lose(world, LATE)
+    slow = await _attends_until(world, "end_quiet")
+    await _replay(world)
+    while await world.go_on(withheld=slow.job):
+        pass
+    await world.conductor.release(slow, Fate.ANSWERED)
+
+
+async def two_that_wait_for_one(world: World) -> None:
+    """Of three traces of a session the first is about to end, and the others are parked."""
+    await world.send_all()
+    while await world.go_on():
+        pass
+
+
+async def first_one_cancelled(world: World) -> None:
+    """Two traces of a session wait for the first one, which is ended."""
+    await two_that_wait_for_one(world)
+    await _cancel(world, world.ledger.turns.due("one")[0])
+
+
+async def record_lost_before_its_turn_is_over(world: World) -> None:
+    """Two traces of a session wait for the first one, whose record a stranger deletes."""
+    await two_that_wait_for_one(world)
+    first = world.ledger.turns.due("one")[0]
+    world.ledger.gone.add(first)
+    await world.stage.link.command("DEL", world.keys.trace(first))
+
+
+async def cancelled_while_it_waits(world: World) -> None:
+    """Two traces of a session wait for the first one, and one of them is ended."""
+    await two_that_wait_for_one(world)
+    await _cancel(world, world.ledger.turns.due("one")[1])
+
+
+async def cancelled_before_it_is_parked(world: World) -> None:
+    """A router is about to ask whether it is the turn of a trace; that is ended."""
+    (message,) = await world.send_all()
+    while not _parked(world, "park"):
+        await world.go_on(script="park")
+    await _cancel(world, message.trace_id)
+
+
+async def replay_into_a_session(world: World) -> None:
+    """The only trace of a session lost its only envelope and has ended; that is replayed."""
+    await _replay_after_the_end(world, TURN)
+    await world.conductor.release(world.conductor.parked[0], Fate.ANSWERED)
+
+
 def _parked(world: World, script: str) -> list[Parked]:
     return [parked for parked in world.conductor.parked if parked.what == script]
 
@@ -147,6 +196,22 @@ async def _replay_before(world: World, script: str) -> None:
     await _replay(world)
     await world.go_on(withheld=slow.job, reading=False)
     await world.conductor.release(slow, Fate.ANSWERED)
+
+
+async def _replay_after_the_end(world: World, path: str) -> None:
+    """What died before a cell is replayed when its trace has ended."""
+    await world.send_all()
+    await _lose(world, path)
+    await world.rest()
+    await _replay(world)
+
+
+async def _cancel(world: World, trace_id: str) -> None:
+    """A trace is ended from outside."""
+    job = world.start(world.clients[0], "end", world.clients[0].end(trace_id, "cancelled"))
+    await world.conductor.stillness()
+    while mine := [parked for parked in world.conductor.parked if parked.job is job]:
+        await world.conductor.release(mine[0], Fate.ANSWERED)
 
 
 async def _replay(world: World) -> None:

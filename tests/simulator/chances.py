@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 FAULT_RATE = 0.08
+# Few, so that they meet: most messages are of the first one, and some of none.
+SESSIONS = ("one", "one", "one", "two", "")
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,8 @@ class Chances:
     losses: int = 0
     expulsions: int = 0
     replays: bool = True
+    sessions: tuple[str, ...] = ()
+    """What sessions messages are of. None where nothing keeps an order."""
 
     def weight(self, base: float) -> float:
         """The weight of a misfortune that has `base` at the ordinary rate of faults."""
@@ -29,4 +33,5 @@ def various(seed: int, *, fault_rate: float = FAULT_RATE, restarts: int = 3) -> 
         restarts=restarts if seed % 5 == 4 else 0,
         burials=4 if seed % 4 == 1 else 0,
         replays=seed % 8 != 1,
+        sessions=SESSIONS if seed % 7 in (1, 3, 5) else (),
     )

@@ -166,6 +166,7 @@ class Tampering:
     """Scripts that are sent to any server."""
     never_asks: bool = False
     mends: bool = True
+    never_looks: bool = False
 
     def of(self, call: Call) -> Call:
         """The call of the script as it is to be run."""

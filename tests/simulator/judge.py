@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from colony.codec import decode_head
+from colony.codec import decode_head, length_of
 from colony.dead_letters import Buried, DeadLetters
+from colony.envelope import digest
 from colony.errors import TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
@@ -22,11 +23,10 @@ from tests.simulator.actors import Message
 from tests.simulator.ledger import Ledger
 from tests.simulator.tree import (
     CLASSIC,
-    FAN,
     FAN_NOTES,
-    FAN_OUTPUTS,
     LOOPS,
     NOTES,
+    OUTPUTS,
     REVIVALS,
     SETTLE,
     TABLES,
@@ -54,6 +54,7 @@ class Judge:
     async def look(self) -> None:
         """What holds at any moment: counts are right, nothing rests unreported, nothing living
         expires."""
+        await self._judge_sessions()
         under_way = await self._under_way()
         reported = await self._reported()
         for trace in await self._records():
@@ -163,8 +164,8 @@ class Judge:
         message = self._messages.get(trace.id)
         if message is None or message.turn in self.ledger.replayed_turns:
             return
-        if message.target == FAN:
-            self._judge_fan(trace)
+        if message.target in OUTPUTS:
+            self._judge_count(trace, OUTPUTS[message.target])
         elif not trace.dead:
             texts = [output["body"]["messages"][-1]["text"] for output in outputs]
             if texts != ["done"] or trace.revivals:
@@ -177,10 +178,37 @@ class Judge:
                 f"it gave {trace.outputs} answers after {trace.revivals} revivals", trace.id
             )
 
-    def _judge_fan(self, trace: Trace) -> None:
-        most = FAN_OUTPUTS
+    def _judge_count(self, trace: Trace, most: int) -> None:
         if trace.outputs > most or (not trace.dead and trace.outputs < most):
-            self._complain(f"{trace.outputs} of {most} came out of the fan", trace.id)
+            self._complain(f"{trace.outputs} of {most} came out of it", trace.id)
+
+    # Sessions
+
+    async def _judge_sessions(self) -> None:
+        """Places are as they were given, and what waits is known of and waits for somebody."""
+        parked = await self._parked()
+        found = await self.link.command("ZRANGE", self.keys.waiting(), 0, -1, "WITHSCORES")
+        waiting = {session.decode(): int(count) for session, count in _pairs(found)}
+        turns = self.ledger.turns
+        for session in {*turns.places, *waiting}:
+            await self._judge_places(session, parked)
+            count = sum(trace_id in parked for trace_id in turns.places[session])
+            if waiting.get(session) != (count or None):
+                self._complain(f"{count} wait in {session}, and {waiting.get(session)} are listed")
+        for trace_id in parked:
+            if trace_id in turns.over or turns.session(trace_id) is None:
+                self._complain("it is parked for ever", trace_id)
+
+    async def _judge_places(self, session: str, parked: Mapping[str, int]) -> None:
+        found = await self.link.command("ZRANGE", self.keys.order(digest(session)), 0, -1)
+        placed = [trace_id.decode() for trace_id in found]
+        # Nobody ends a trace whose record is gone: its place is looked for when another one waits.
+        known = [trace_id for trace_id in placed if trace_id not in self.ledger.gone]
+        due = [id for id in self.ledger.turns.due(session) if id not in self.ledger.gone]
+        if known != due:
+            self._complain(f"the order of {session} is {known}, and should be {due}")
+        if placed and placed[0] in parked:
+            self._complain("it is its turn, and it stays parked", placed[0])
 
     # Threads
 
@@ -243,7 +271,12 @@ class Judge:
             *(self.link.command("XRANGE", stream, "-", "+") for stream in self._streams)
         )
         heads = [decode_head(fields[1]) for entries in found for _, fields in entries]
-        return Counter(head.trace_id for head in heads)
+        return Counter(head.trace_id for head in heads) + await self._parked()
+
+    async def _parked(self) -> Counter[str]:
+        """How many envelopes wait for the turn of each trace."""
+        found = await self.link.command("HGETALL", self.keys.parked())
+        return Counter({id.decode(): length_of(data) for id, data in _pairs(found)})
 
     async def _reported(self) -> set[str]:
         entries = await self.link.command("XRANGE", self.keys.quiet(), "-", "+")
@@ -282,6 +315,10 @@ class Judge:
 
     def _complain(self, what: str, trace_id: str | None = None) -> None:
         self.ledger.complain(what, trace_id)
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _fires(log: Sequence[HopRecord]) -> dict[tuple[str, int], set[str]]:

@@ -9,6 +9,7 @@ from colony.codec import decode_head
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import Call
+from tests.simulator.turns import Turns, published
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class Ledger:
     cut: bool = False
     news: int = 0
 
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.link, self.keys)
+
     @property
     def fenced(self) -> set[str]:
         """The traces of which nothing may be handled any more."""
@@ -71,7 +75,14 @@ class Ledger:
         self.news += 1
         match call.script.name:
             case "commit":
-                self._committed(answer)
+                self._committed(call, answer)
+            case "birth":
+                self.counted[f"birth {answer[0].decode()}"] += 1
+                if answer[0] == b"born":
+                    self.turns.place(told["trace_id"], told["session"])
+            case "park":
+                self.counted[f"park {answer[0].decode()}"] += 1
+                await self.turns.joined(told["trace_id"])
             case "end_trace" | "end_quiet":
                 await self._ended(call.script.name, told, answer)
             case "attempt":
@@ -81,9 +92,14 @@ class Ledger:
             case name:
                 self.counted[f"{name} {answer[0].decode()}"] += 1
 
-    def _committed(self, answers: list[list[Any]]) -> None:
-        for answer in answers:
+    def _committed(self, call: Call, answers: list[list[Any]]) -> None:
+        for answer, heads in zip(answers, published(call), strict=True):
             self.counted[answer[0].decode()] += 1
+            for head in heads if answer[0] == b"committed" else ():
+                # What nobody knows of any more is waited for no longer than it takes to notice.
+                jumped = [id for id in self.turns.jumped(head) if id not in self.gone]
+                if jumped:
+                    self.complain(f"it goes on before {jumped}", head.trace_id)
             if answer[0] == b"committed" and answer[1] < 0:
                 self.complain(f"a trace has {answer[1]} live envelopes")
 
@@ -95,6 +111,7 @@ class Ledger:
             self.complain(f"it ended {before.cause}, then {answer[1].decode()}", trace_id)
         if token != b"ended":
             return
+        self.turns.over.add(trace_id)
         cause = told["cause"] if name == "end_trace" else answer[1].decode()
         if before:
             self.complain(f"it ended {before.cause}, and again {cause}", trace_id)
@@ -123,9 +140,11 @@ class Ledger:
             self.replayed[letter] = trace_id
             head = decode_head(told["head"])
             self.replayed_heads[head.id] += 1
+            self.turns.replayed |= {head.id, told["fresh_id"]}
             self.replayed_turns.add(str(head.context.get("turn_id")))
             if trace_id == told["fresh_id"]:
                 self.opened.add(trace_id)
+                self.turns.place(trace_id, told["session"])
         elif self.replayed.get(letter, trace_id) != trace_id:
             self.complain("a replay has two answers", trace_id)
 

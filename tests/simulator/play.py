@@ -15,6 +15,7 @@ from tests.simulator.judge import Judge
 from tests.simulator.ledger import Violation
 from tests.simulator.seeded import SeededWorld
 from tests.simulator.stage import Stage
+from tests.simulator.tree import LATE, TURN
 from tests.simulator.world import World
 
 LAST_EVENTS = 40
@@ -70,7 +71,8 @@ async def play_by_hand(
     """What comes of an interleaving that is laid down, without chance."""
     tampering = tampering or Tampering()
     await stage.clear(tampering)
-    world = World(stage, 0, chances=Chances(fault=0), tampering=tampering, targets=targets)
+    chances = Chances(fault=0, sessions=("one",) if {*targets} & {TURN, LATE} else ())
+    world = World(stage, 0, chances=chances, tampering=tampering, targets=targets)
     return await _played(stage, 0, world, lambda: interleaving(world))
 
 

@@ -51,7 +51,8 @@ class SeededWorld(World):
         if self.conductor.parked:
             choices.append((8, self._release))
         if self.unsent:
-            choices.append((1, self._send))
+            # Those of a session are to be under way together.
+            choices.append((4 if self.chances.sessions else 1, self._send))
         if self.conductor.late:
             choices.append((1, self._arrive_late))
         for process in self.processes:
@@ -74,6 +75,8 @@ class SeededWorld(World):
         choices.append((often(0.1), self.pass_ten_minutes))
         if self.ledger.counted["expelled"]:
             choices.append((often(0.2), self.adopt))
+        if self.chances.sessions:
+            choices.append((often(0.2), self.look_after_sessions))
         for left, act, weight in (
             (self._ends, self._end, 0.06),
             (self._burials, self._bury, 0.1),

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.simulator.chances import various
-from tests.simulator.mutations import MUTATIONS, Mutation, shown, shown_by_hand
+from tests.simulator.mutation import Mutation, shown, shown_by_hand
+from tests.simulator.mutations import MUTATIONS
 from tests.simulator.play import hush, play, play_by_hand, staged
 from tests.simulator.stage import Stage
 

@@ -1,4 +1,5 @@
-"""The tree that is simulated: a tool loop with either join, and a fan without a store."""
+"""The tree that is simulated: a tool loop with either join, a fan without a store, and cells where
+the traces of a session come one after the other."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,8 +9,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from colony.body import Body, Entry
-from colony.cell import Cell, Host
+from colony.cell import Cell
 from colony.envelope import Emission, Envelope
+from colony.host import Host
 from colony.keys import Keys
 from colony.link import Link
 from colony.topology.model import (
@@ -36,8 +38,14 @@ Handler = Callable[[Envelope, Mapping[str, JsonValue]], Emission | list[Emission
 SETTLE, CLASSIC, FAN = "/settle/prep", "/classic/prep", "/fan"
 ENTRIES = (SETTLE, CLASSIC, FAN)
 LOOPS = (SETTLE, CLASSIC)
-# What a fan comes to: two emissions, each along two edges.
-FAN_OUTPUTS = 4
+# A trace that is born into its session, and one that learns of it on the way.
+TURN, LATE = "/turns/ask", "/turns/late"
+SESSION_ENTRIES = (TURN, TURN, TURN, LATE, FAN, SETTLE)
+# From the first to the second, the order of the session is kept.
+BEFORE_THE_TURN = (TURN, LATE)
+IN_TURN = ("/turns/work", "/turns/aside")
+# A fan comes to two emissions, each along two edges.
+OUTPUTS = {FAN: 4, TURN: 3, LATE: 2}
 FAN_NOTES = 2
 REVIVALS = 3
 INLINE_MAX_BYTES = 900
@@ -75,6 +83,17 @@ def twice(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]
 def split(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
     """The first cell of the fan."""
     return [Emission(hop={"part": part}, body=envelope.body) for part in (1, 2)]
+
+
+def ask(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """What waits for its turn, and something beside it that another session has no say in."""
+    aside = Emission(hop={"route": "aside"}, body=envelope.body)
+    return [aside, *ask_late(envelope, params)]
+
+
+def ask_late(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+    """Two envelopes that wait for their turn."""
+    return [Emission(hop={"route": "on", "part": part}, body=envelope.body) for part in (1, 2)]
 
 
 def pass_on(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission:
@@ -135,6 +154,11 @@ class Tree:
             "/join": pass_on,
             "/note": note,
             "/heard": hear,
+            TURN: ask,
+            LATE: ask_late,
+            "/turns/work": pass_on,
+            "/turns/aside": pass_on,
+            "/turns/tell": pass_on,
         }
         for hive in ("/settle", "/classic"):
             handlers |= {f"{hive}/dispatch": dispatch, f"{hive}/a": once, f"{hive}/b": twice}
@@ -147,9 +171,9 @@ class Tree:
                 blob_inline_max_bytes=INLINE_MAX_BYTES,
                 trace_bodies="none",
             ),
-            hives=("/", "/settle", "/classic", "/notes"),
+            hives=("/", "/settle", "/classic", "/notes", "/turns"),
             cells=tuple(_cells(handlers)),
-            edges=(*_loop("/settle"), *_loop("/classic"), *_fan()),
+            edges=(*_loop("/settle"), *_loop("/classic"), *_fan(), *_turns()),
         )
         return cls(spec, Topology.compile(spec, 1), handlers)
 
@@ -232,3 +256,18 @@ def _fan() -> Iterator[EdgeSpec]:
     yield _edge("/notes/memory", "/heard")
     yield _edge("/right", "/join")
     yield _edge("/join", "/sink")
+
+
+def _turns() -> Iterator[EdgeSpec]:
+    yield _ordered(TURN, "/turns/work", "hop.route == 'on'")
+    # A trace keeps the order of one session, the first that it was in.
+    yield _ordered(TURN, "/turns/aside", "hop.route == 'aside'", session_id="'other'")
+    yield _ordered(LATE, "/turns/work", session_id="context.wish")
+    yield _edge("/turns/work", "/turns/tell")
+    yield _edge("/turns/tell", "/sink")
+    yield _edge("/turns/aside", "/sink")
+
+
+def _ordered(source: str, target: str, condition: str | None = None, **context: str) -> EdgeSpec:
+    modifier = ModifierSpec(set_context=context, in_session_order=True)
+    return EdgeSpec(source=source, target=target, condition=condition, modifier=modifier)

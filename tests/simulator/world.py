@@ -15,7 +15,7 @@ from tests.simulator.chances import Chances
 from tests.simulator.conductor import JOB, Conductor, Fate, Job, Tampering
 from tests.simulator.ledger import Ledger
 from tests.simulator.stage import Stage
-from tests.simulator.tree import ENTRIES
+from tests.simulator.tree import ENTRIES, SESSION_ENTRIES
 
 MOST_STEPS = 30_000
 REMEMBERED = 4_000
@@ -53,7 +53,7 @@ class World:
         self.wardens = [Warden(f"keeper-{n}", next(links), self.means) for n in range(2)]
         self.clients = [Client(next(links), self.means) for _ in range(2)]
         self._late_link = next(links)
-        targets = targets or self.random.choices(ENTRIES, k=self.random.randint(1, 3))
+        targets = targets or self._targets()
         self.messages = [self._message(seed, n, target) for n, target in enumerate(targets)]
         self.unsent = [*self.messages]
         cells = map(self.keys.cell, sorted(tree.topology.cells))
@@ -113,6 +113,8 @@ class World:
         while idle < 2 and not self.ledger.violations:
             if idle > 0 and self.ledger.counted["expelled"]:
                 await self.adopt()
+            if idle > 0 and self.chances.sessions:
+                await self.look_after_sessions()
             moved = await self.go_on(claiming=idle > 0) + await self._keep_all(claiming=idle > 0)
             idle = 0 if moved else idle + 1
             self.steps += moved
@@ -165,6 +167,12 @@ class World:
         adopted = await self.random.choice(self.wardens).keeper.repairs.adopt_orphans()
         self.ledger.counted["adopted"] += adopted
 
+    async def look_after_sessions(self) -> None:
+        """Let some keeper look whether a turn is nobody's."""
+        warden = self.random.choice(self.wardens)
+        self.start(warden, "look after sessions", warden.look())
+        await self.conductor.stillness()
+
     def _is_slow(self) -> bool:
         return self.random.random() < self.chances.fault
 
@@ -188,6 +196,7 @@ class World:
         for trace_id in sorted(self.ledger.gone):
             if await self.stage.link.command("EXISTS", self.keys.trace(trace_id)):
                 self.ledger.gone.discard(trace_id)
+        await self.ledger.turns.recall(self.ledger.gone)
 
     async def pass_ten_minutes(self) -> None:
         """What expires within ten minutes does."""
@@ -208,6 +217,12 @@ class World:
             for what, trace_id in client.problems:
                 self.ledger.complain(what, trace_id)
             client.problems.clear()
+        for warden in self.wardens:
+            # Scripts pass turns on, but for those of traces whose record is gone.
+            for session in () if self.ledger.gone else warden.held_up:
+                self.ledger.complain(f"the turn of {session} was nobody's")
+            self.ledger.counted["held up"] += len(warden.held_up)
+            warden.held_up.clear()
 
     def saw_handle(self, path: str, trace_id: str) -> None:
         """Note that a cell handles an envelope."""
@@ -228,4 +243,10 @@ class World:
             turn=f"turn-{seed}-{number}",
             guard=guard,
             trace_id=derived_id("guard", guard) if guard else own,
+            session=self.random.choice(self.chances.sessions) if self.chances.sessions else "",
         )
+
+    def _targets(self) -> Sequence[str]:
+        if self.chances.sessions:
+            return self.random.choices(SESSION_ENTRIES, k=self.random.randint(2, 5))
+        return self.random.choices(ENTRIES, k=self.random.randint(1, 3))
