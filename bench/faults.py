@@ -2,7 +2,8 @@
 recover.
 
 `python -m bench.faults [--trials N] [--rows GLOB] [--side-by-side N] [--json]` prints a table, each
-row when it is known, and ends with an error where a message was lost, doubled or stalled.
+row when it is known, and ends with an error where a message was lost, doubled or stalled, or its
+trace went on before it was its turn.
 """
 
 import argparse
@@ -24,7 +25,8 @@ from tests.faults.trial import CLAIM_IDLE_S, Ground, run
 
 HEAD = (
     "| fault | point | trials | accepted | ended | lost | duplicated | stalled "
-    "| repeated handles | median s | worst s |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    "| out of order | repeated handles | median s | worst s |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -56,6 +58,7 @@ class Tally:
             "lost": sums.lost,
             "duplicated": sums.doubled,
             "stalled": sums.stalled,
+            "out_of_order": sums.disordered,
             "repeated_handles": sums.repeats,
             "median_s": round(statistics.median(self.recoveries), 2) if self.recoveries else None,
             "worst_s": round(max(self.recoveries), 2) if self.recoveries else None,

@@ -42,7 +42,7 @@ class Row:
 
 def rows() -> Iterator[Row]:
     """Every fault there is for a process."""
-    for place in (*_consumers(), *_worker(), *_store(), *_keeper(), *_api()):
+    for place in (*_consumers(), *_router(), *_worker(), *_store(), *_keeper(), *_api()):
         for action in ACTIONS:
             # Who is on the way out already is not told to end again.
             if not (action == "term" and place.after == "a term"):
@@ -57,7 +57,7 @@ def _around(role: Role, script: str, kinds: Sequence[Kind], passages: int = 1) -
 def _consumers() -> Iterator[Place]:
     """What a router and a worker have in common: their loop."""
     loops: tuple[tuple[Role, tuple[Kind, ...]], ...] = (
-        ("router", ("rounds", "lull")),
+        ("router", ("rounds", "lull", "talk")),
         ("worker", ("rounds", "large", "lull")),
         ("store", ("rounds", "ledger")),
     )
@@ -72,9 +72,14 @@ def _consumers() -> Iterator[Place]:
             yield Place(role, f"{when}_release_slot", kinds, 1, "a term")
 
 
+def _router() -> Iterator[Place]:
+    yield from _around("router", "park", ("talk", "talk", "turns"), 8)
+
+
 def _worker() -> Iterator[Place]:
     yield from _around("worker", "renew", ("slow",), 3)
     yield from _around("worker", "record", ("rounds",), 3)
+    yield from _around("worker", "record_request", ("rounds",), 3)
     yield from _around("worker", "update_state", ("rounds",), 3)
     yield from _around("worker", "keep_blob", ("large",), 5)
     for when in ("before", "after"):
@@ -85,17 +90,18 @@ def _store() -> Iterator[Place]:
     yield from _around("store", "store_make", ("rounds", "ledger"))
     # The first ones find no table yet, and do nothing.
     yield from _around("store", "settle", ("rounds",), 20)
-    for script in ("store_insert", "store_update", "store_upsert", "store_select", "store_delete"):
+    written = ("store_insert", "store_update", "store_upsert", "store_delete")
+    for script in (*written, "store_select", "store_newest"):
         yield from _around("store", script, ("ledger", "ledger"), 8)
 
 
 def _keeper() -> Iterator[Place]:
     yield Place("keeper", "after_quiet_read", ("rounds", "lull"), 2)
     yield from _around("keeper", "revive", ("lull",), 2)
-    yield from _around("keeper", "end_quiet", ("rounds", "lull"), 2)
+    yield from _around("keeper", "end_quiet", ("lull", "turns", "talk", "talk"), 6)
     yield from _around("keeper", "retire", ("rounds", "lull"), 2)
     yield from _around("keeper", "dismiss", ("rounds", "lull"), 2)
-    yield from _around("keeper", "end_trace", ("overdue", "rounds"))
+    yield from _around("keeper", "end_trace", ("overdue", "talk"))
 
 
 def _api() -> Iterator[Place]:

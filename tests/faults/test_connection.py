@@ -26,7 +26,7 @@ from tests.faults.colony_at_work import ColonyAtWork, colony_at_work
 from tests.faults.tree import CELLS, ROOT, STORE, Kind, ask
 
 KEYS: Final = Keys("test")
-OPERATIONS: Final = ("insert", "update", "upsert", "select", "delete")
+OPERATIONS: Final = ("insert", "update", "upsert", "select", "newest", "delete")
 Break = Callable[[str], Awaitable[Link]]
 
 # What is asked for, and the scripts that its role sends for that.

@@ -10,6 +10,7 @@ import redis
 
 from colony.errors import ServerUnavailable
 from colony.keys import GROUP
+from colony.testing.claims import block_until
 from colony.testing.nursery import Nursery
 from colony.testing.redis_server import RedisServer
 from tests.faults.colony_at_work import KINDS, ColonyAtWork, colony_at_work
@@ -163,10 +164,12 @@ def able_to_save(admin: redis.Redis, server: RedisServer) -> None:
 
 
 def _saved(admin: redis.Redis, status: str) -> None:
-    while True:
+    def saved() -> bool:
         found = admin.info("persistence")
-        if not found["rdb_bgsave_in_progress"] and found["rdb_last_bgsave_status"] == status:
-            return
+        under_way, last = found["rdb_bgsave_in_progress"], found["rdb_last_bgsave_status"]
+        return not under_way and last == status
+
+    block_until(saved, f"the server tried to save: {status}")
 
 
 @pytest.mark.parametrize(

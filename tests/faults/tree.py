@@ -1,13 +1,14 @@
 """The tree that is put under faults: what may be asked of it, and what has to come of each.
 
 Two rounds of two parallel tools that are joined by the store, a chain of store operations, a trace
-that has to be revived, and one that only its deadline ends.
+that has to be revived, one that only its deadline ends, and questions of a session in their order.
 """
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -37,6 +38,7 @@ CELLS: Final = (
     "/lull",
     "/wake",
     "/linger",
+    "/turn",
     "/sink",
 )
 ROUNDS: Final = 2
@@ -44,7 +46,7 @@ TTL: Final = 1000
 OVERDUE_MS: Final = 300
 
 Params = dict[str, JsonValue]
-Kind = Literal["rounds", "slow", "large", "ledger", "lull", "overdue"]
+Kind = Literal["rounds", "slow", "large", "ledger", "lull", "overdue", "turns", "talk"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Question:
     """A message of some kind: where it goes, and how its trace has to end.
 
     `rounds` is how often the model calls both tools. `handled` counts the messages that handlers
-    say they had, by sender; None where that depends.
+    say they had, by sender; None where that depends. Where it has a `session` it waits for its turn
+    behind the cell `waits_at`.
     """
 
     target: str
@@ -62,6 +65,8 @@ class Question:
     timeout_ms: int = 0
     rounds: int = 0
     handled: Mapping[str, int] | None = None
+    session: str = ""
+    waits_at: str = ""
 
 
 def looping(text: str, rounds: int = ROUNDS) -> Question:
@@ -69,16 +74,31 @@ def looping(text: str, rounds: int = ROUNDS) -> Question:
     return Question("/prep", text, "42", rounds=rounds, handled={"/dispatch": 2 * rounds})
 
 
-_LEDGER: Final = "insert:1 update:1 upsert:1 select:1 delete:1"
+_LEDGER: Final = "insert:1 update:1 upsert:1 select:1 newest:1 delete:1"
 
 QUESTIONS: Final[Mapping[Kind, Question]] = {
     "rounds": looping("go"),
     "slow": looping("slow"),
     "large": looping("go" + " on" * 1000),
-    "ledger": Question("/ledger", "go", _LEDGER, handled={"@external": 1, "/memory": 5}),
+    "ledger": Question("/ledger", "go", _LEDGER, handled={"@external": 1, "/memory": 6}),
     "lull": Question("/lull", "go", "woken", handled={"@external": 1, "/colony/quiet": 1}),
-    "overdue": Question("/linger", "go", None, "failed", OVERDUE_MS),
-}
+    # It has a place in a session while others of it wait.
+    "overdue": Question("/linger", "go", None, "failed", OVERDUE_MS, session="talk"),
+    "turns": Question("/turn", "go", "in turn", handled={"@external": 1}, session="one",
+                      waits_at="/turn"),
+    "talk": replace(looping("go"), session="talk", waits_at="/prep"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Turn:
+    """When a trace was born into its session, went on there and ended, in ms of the server."""
+
+    session: str
+    born: int
+    passed: int
+    ended: int
+    trace_id: str
 
 
 @dataclass
@@ -91,12 +111,27 @@ class Sums:
     doubled: int = 0
     stalled: int = 0
     repeats: int = 0
+    disordered: int = 0
+    turns: list[Turn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether every message ended exactly once, as it had to."""
-        return self.accepted == self.ended and not (self.lost or self.doubled or self.stalled)
+        """Whether every message ended exactly once, as it had to and when it was its turn."""
+        wrong = self.lost or self.doubled or self.stalled or self.disordered
+        return self.accepted == self.ended and not wrong
+
+    def judge_order(self) -> None:
+        """Count the traces that went on before an older one of their session had ended."""
+        sessions: dict[str, list[Turn]] = {}
+        for turn in sorted(self.turns, key=lambda turn: (turn.passed, turn.ended)):
+            sessions.setdefault(turn.session, []).append(turn)
+        for turns in sessions.values():
+            for before, after in itertools.pairwise(turns):
+                if before.ended > after.passed or before.born > after.born:
+                    self.disordered += 1
+                    self.notes.append(f"out of order: {before}, then {after}")
+        self.turns.clear()
 
     def add(self, other: "Sums") -> None:
         """Count the messages of `other` as well."""
@@ -106,6 +141,8 @@ class Sums:
         self.doubled += other.doubled
         self.stalled += other.stalled
         self.repeats += other.repeats
+        self.disordered += other.disordered
+        self.turns += other.turns
         self.notes += other.notes
 
 
@@ -146,13 +183,25 @@ def _forgetful(memory: Params, retention_s: int | None) -> Params:
     return {**memory, "schema": {**tables, "thread": {**thread, **kept}}}
 
 
-async def ask(link: Link, keys: Keys, kind: Kind, *, trace_id: str | None = None) -> str:
-    """Admit a question of this kind; the trace that answers it. A repeat admits it once."""
+async def ask(
+    link: Link,
+    keys: Keys,
+    kind: Kind,
+    *,
+    trace_id: str | None = None,
+    session: str | None = None,
+) -> str:
+    """Admit a question of this kind; the trace that answers it. A repeat admits it once.
+
+    It is of its own session where no other `session` is given.
+    """
     question = QUESTIONS[kind]
+    session = question.session if session is None else session
     birth = await Traces(link, keys).birth(
         question.target,
         Body.of(Entry.say("user", question.text)),
         ttl=TTL,
+        context={"session_id": session} if session else {},
         trace_id=trace_id or new_id(),
         timeout_ms=question.timeout_ms,
         inline_max_bytes=1000,
@@ -166,6 +215,7 @@ async def judge(
     """What became of the traces that were asked for, each of a kind, and of nothing else."""
     questions = {trace_id: QUESTIONS[kind] for trace_id, kind in asked.items()}
     sums = await judge_traces(link, keys, questions, journal)
+    sums.judge_order()
     letters = int(await link.command("XLEN", keys.dead()))
     if letters:
         sums.lost += letters
@@ -176,7 +226,7 @@ async def judge(
 async def judge_traces(
     link: Link, keys: Keys, asked: Mapping[str, Question], journal: Iterable[bytes]
 ) -> Sums:
-    """What became of the traces that these questions opened."""
+    """What became of the traces that these questions opened; their order is left to be judged."""
     traces, handled = Traces(link, keys), _handled(journal)
     sums = Sums(accepted=len(asked))
     for trace_id, question in asked.items():
@@ -205,6 +255,7 @@ def _judge_one(
         sums.notes.append(f"{trace.id}: {trace.state}, {trace.live} live, entry {trace.entry}")
         return
     sums.ended += 1
+    sums.turns += _turns(question, trace, log)
     due = {question.answer: 1} if question.answer is not None else {}
     distinct = Counter(sender for _, sender in set(handles))
     sums.repeats += len(handles) - len(set(handles))
@@ -222,6 +273,13 @@ def _judge_one(
         sums.doubled += extra if not missing else 0
         if missing or extra:
             sums.notes.append(f"{trace.id}: {what} {dict(got)} instead of {dict(expected)}")
+
+
+def _turns(question: Question, trace: Trace, log: Sequence[HopRecord]) -> list[Turn]:
+    """The turn of a trace; none where it never went on behind the cell at which it waits."""
+    passed = [record.at for record in log if record.head.sender == question.waits_at][:1]
+    ended = trace.ended_at or trace.created_at
+    return [Turn(question.session, trace.created_at, at, ended, trace.id) for at in passed]
 
 
 def _rounds(

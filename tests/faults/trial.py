@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +15,7 @@ import httpx
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.testing.claims import comes_true
 from colony.testing.fleet import Fleet, Process
 from colony.testing.nursery import Nursery
 from colony.topology.model import TopologySpec
@@ -143,7 +143,7 @@ class _Trial:
         recovered = asyncio.Event()
         woken = asyncio.create_task(self._wake(victim, recovered))
         self.beside.append(woken)
-        ended = await self._until(lambda: self._ended(sent))
+        ended = await comes_true(lambda: self._ended(sent), patience_s=PATIENCE_S)
         recovery_s = time.monotonic() - hit
         recovered.set()
         await woken
@@ -151,7 +151,7 @@ class _Trial:
         if ended:
             await self._send(place.kinds[:1], count=1)
         # Not only ended: nothing is left anywhere that waits for somebody.
-        if not (ended and await self._until(self._at_rest)):
+        if not (ended and await comes_true(self._at_rest, patience_s=PATIENCE_S)):
             sums.stalled += 1
             sums.notes.append(f"not at rest: {await self._left()}")
         await self._said_goodbye(victim, sums)
@@ -266,14 +266,6 @@ class _Trial:
         for kind, trace_id in zip(chosen, await asyncio.gather(*sending), strict=True):
             self.asked[trace_id] = kind
 
-    async def _until(self, claim: Callable[[], Awaitable[bool]]) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while not await claim():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
-
     async def _ended(self, count: int) -> bool:
         return int(await self.link.command("ZCARD", self.keys.ended_traces())) >= count
 
@@ -290,6 +282,7 @@ class _Trial:
         unasked = max(0, opened + ended - len(self.asked))
         return {
             **dict(zip(streams, map(int, lengths), strict=True)),
+            "parked": int(await self.link.command("HLEN", self.keys.parked())),
             "open": opened,
             "unasked": unasked,
         }
@@ -300,9 +293,11 @@ _SOON: Final = frozenset(
     f"{when}_{script}"
     for when in ("before", "after")
     for script in (
-        *("commit", "settle", "record", "update_state", "keep_blob", "birth"),
-        *("store_insert", "store_update", "store_upsert", "store_select", "store_delete"),
-        *("revive", "end_quiet", "end_trace", "retire", "dismiss"),
+        *("commit", "settle", "record", "record_request", "update_state", "keep_blob"),
+        "birth",
+        *("store_insert", "store_update", "store_upsert", "store_delete"),
+        *("store_select", "store_newest"),
+        *("park", "revive", "end_quiet", "end_trace", "retire", "dismiss"),
     )
 ) | {"after_read", "after_handle", "after_quiet_read"}
 

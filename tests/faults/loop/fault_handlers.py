@@ -26,6 +26,7 @@ _STEPS: tuple[dict[str, JsonValue], ...] = (
     {"operation": "update", "set": {"note": "b"}},
     {"operation": "upsert", "row": {"note": "c"}},
     {"operation": "select", "columns": ["id", "note"]},
+    {"operation": "newest", "columns": ["id", "note"], "limit": 2},
     {"operation": "delete"},
 )
 
@@ -50,6 +51,12 @@ async def wake(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission:
     """The answer of a trace that was revived."""
     await _say(envelope)
     return Emission.say("woken")
+
+
+async def turn(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission:
+    """An answer that waits for those to older questions."""
+    await _say(envelope)
+    return Emission.say("in turn")
 
 
 async def linger(envelope: Envelope, params: Mapping[str, JsonValue]) -> None:
