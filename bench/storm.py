@@ -1,20 +1,22 @@
 """A storm: random faults every few seconds while questions come in, and what became of each.
 
 `python -m bench.storm [--minutes N] [--rate N] [--seed N]` prints the sums, and ends with an error
-where a question was lost, doubled or stalled. Processes are killed, frozen and told to end,
-connections are cut, scripts forgotten, the server stands still. Every question is judged when it
-ends; what ended is gone after its retention.
+where a question was lost, doubled or stalled, or went on before it was its turn. Processes are
+killed, frozen and told to end, connections are cut, scripts forgotten, the server stands still.
+Some questions are of sessions, and wait for the older ones of theirs. Every question is judged when
+it ends; what ended is gone after its retention.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bench.measure import machine, server
@@ -41,6 +43,9 @@ PATIENCE_S: Final = 60.0
 TELL_S: Final = 60.0
 # A machine that is too slow for the rate is asked less, so that no question takes minutes.
 BACKLOG_MAX: Final = 500
+# Of one session one question is answered at a time: each is asked seldom enough for that.
+SESSIONS: Final = 12
+IN_SESSION: Final = 5
 
 
 @dataclass
@@ -58,8 +63,10 @@ class Storm:
     sums: Sums = field(default_factory=Sums)
     faults: Counter[str] = field(default_factory=Counter)
     latencies_ms: list[int] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     asked: int = 0
     skipped: int = 0
+    in_sessions: int = 0
 
     @property
     def keys(self) -> Keys:
@@ -83,15 +90,24 @@ class Storm:
                     self.skipped += 1
 
     async def _ask(self) -> None:
-        trace_id = new_id()
+        trace_id, question = new_id(), self._next()
         while True:
             try:
-                await ask(self.link, self.keys, "rounds", trace_id=trace_id)
+                await ask(
+                    self.link, self.keys, "rounds", trace_id=trace_id, session=question.session
+                )
                 break
             except ServerUnavailable:
                 await asyncio.sleep(0.1)
         self.asked += 1
-        self.waiting[trace_id] = self.question
+        self.waiting[trace_id] = question
+
+    def _next(self) -> Question:
+        """Every fifth question is of a session, one after the other."""
+        number, rest = divmod(next(self.numbers), IN_SESSION)
+        if rest:
+            return self.question
+        return replace(self.question, session=f"session-{number % SESSIONS}", waits_at="/prep")
 
     async def judge_for_ever(self) -> None:
         """Judge what has ended, every second, before it is gone."""
@@ -131,6 +147,9 @@ class Storm:
             if len(self.waiting) < left:
                 left, deadline = len(self.waiting), time.monotonic() + PATIENCE_S
         self._count(await judge_traces(self.link, self.keys, self.waiting, ()))
+        self.in_sessions = len(self.sums.turns)
+        self.sums.judge_order()
+        self._count(Sums())
         letters = int(await self.link.command("XLEN", self.keys.dead()))
         if letters:
             self._count(Sums(lost=letters, notes=[f"{letters} dead letters"]))
@@ -144,10 +163,10 @@ class Storm:
             await self.link.command("LTRIM", JOURNAL, len(lines), -1)
 
     def _count(self, found: Sums) -> None:
-        for note in found.notes:
-            print(note, file=sys.stderr, flush=True)
-        found.notes.clear()
         self.sums.add(found)
+        for note in self.sums.notes:
+            print(note, file=sys.stderr, flush=True)
+        self.sums.notes.clear()
 
     # Faults
 
@@ -292,6 +311,8 @@ def _tell(
         ("lost", sums.lost),
         ("duplicated", sums.doubled),
         ("stalled", sums.stalled),
+        ("in sessions", storm.in_sessions),
+        ("out of order", sums.disordered),
         ("repeated handles", sums.repeats),
         ("from question to end, median s", latencies[len(latencies) // 2] / 1000),
         ("from question to end, worst s", latencies[-1] / 1000),
