@@ -210,6 +210,9 @@ class Keeper:
     async def _attended(self, trace_id: str) -> bool:
         try:
             await self.attend(trace_id)
+        except ServerUnavailable:
+            # Not about this trace: it is told once, however many were in hand.
+            raise
         except (ColonyError, ResponseError) as error:
             # Left pending, so that it is tried again; it must not keep others waiting.
             log.error("quiet_unattended", trace=trace_id, detail=str(error))

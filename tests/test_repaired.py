@@ -114,7 +114,11 @@ async def test_entries_that_are_deleted_under_a_handler_end_their_traces(
 
     for trace in await colony.ended(traces):
         assert (trace.cause, trace.reason, trace.live) == ("failed", "envelope_lost", 0)
-    assert await colony.counted("entries_lost") == 3
+
+    async def counted() -> bool:
+        return await colony.counted("entries_lost") == 3
+
+    await eventually(counted)
     assert (await colony.link.command("XPENDING", SLOW, GROUP))[0] == 0
 
 
