@@ -19,7 +19,7 @@ from colony.link import Link
 from colony.live import LiveEvent
 from colony.log import Logger, get_logger
 from colony.lua.registry import Argument, Call, bind
-from colony.requests import Requests
+from colony.requests import Recent, Requests
 from colony.schema import Schema
 from colony.shelf import Shelf
 from colony.store import StoreTables
@@ -51,6 +51,7 @@ class LiveHost:
         envelope: Envelope | None,
         server: str | None,
         announce: Announce | None = None,
+        recent: Recent | None = None,
     ) -> None:
         self.spec = spec
         self.directory = directory
@@ -62,6 +63,7 @@ class LiveHost:
         self._envelope = envelope
         self._server = server
         self._announce = announce
+        self._recent = recent
 
     @property
     def log(self) -> Logger:
@@ -110,7 +112,7 @@ class LiveHost:
 
     async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
         """Keep what a model is sent with the trace, unless the trace or the server takes it not."""
-        requests = Requests(self._link, self._keys, server=self._server)
+        requests = Requests(self._link, self._keys, server=self._server, recent=self._recent)
         facts: dict[str, JsonValue] = {"provider": provider, "model": model, "attempt": attempt}
         try:
             await requests.record(body, envelope=self._in_hand(), cell=self.spec.path, facts=facts)

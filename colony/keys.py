@@ -117,12 +117,8 @@ class Keys:
         return self._key("trace", trace_id, "journal")
 
     def requests(self, trace_id: str) -> str:
-        """Hash: what models were sent for a trace, as lists of pieces, and how often each was."""
+        """Hash: what models were sent for a trace, each as it differs, and how often each was."""
         return self._key("trace", trace_id, "requests")
-
-    def said(self, trace_id: str) -> str:
-        """Hash: pieces of the requests of a trace, by digest."""
-        return self._key("trace", trace_id, "said")
 
     def attempts(self, trace_id: str) -> str:
         """Hash: handles begun of redelivered envelopes of a trace."""

@@ -244,7 +244,6 @@ class Traces:
                 self.keys.journal(trace_id),
                 self.keys.attempts(trace_id),
                 self.keys.requests(trace_id),
-                self.keys.said(trace_id),
                 self.keys.belongings(trace_id),
                 *belongings,
             ],

@@ -25,6 +25,7 @@ from colony.keys import Keys
 from colony.log import get_logger
 from colony.long_results import shelved
 from colony.publication import Publication
+from colony.requests import Recent
 from colony.results import bounded, failed_handle, failed_result
 from colony.routing import COLONY, answer
 from colony.streams import Delivery, Outgoing, Step, Streams
@@ -51,6 +52,7 @@ class WorkerDesk:
         self.workshop = workshop
         self.traces = Traces(streams.link, keys)
         self._paths: dict[str, str] = {}
+        self._recent = Recent()
 
     def sources(self) -> Sequence[str]:
         """The streams of the cells that run here."""
@@ -194,6 +196,7 @@ class WorkerDesk:
             tools=hosted.tools,
             envelope=envelope,
             server=delivery.server,
+            recent=self._recent,
         )
 
     def _emit(self, step: Step, head: Head, body: Body) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # What of a request is shown otherwise than as one of its settings.
 _SHOWN: Final = frozenset({"messages", "system", "tools"})
+# What a terminal would obey is shown as a program writes it: a model is shown what others say.
+_OBEYED: Final = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
 
 
 @click.command()
@@ -128,11 +130,10 @@ def _head(request: "SentRequest") -> Iterator[str]:
 def _view(body: bytes) -> Iterator[str]:
     """A request for people: its settings, what is said before the messages, each message."""
     from colony.cli.screen import faint, heading, pairs
-    from colony.requests import cut
 
     request = _parsed(body)
     if not isinstance(request, dict):
-        yield body.decode(errors="replace")
+        yield _legible(body.decode(errors="replace"))
         return
     yield faint(pairs({name: value for name, value in request.items() if name not in _SHOWN}))
     tools = request.get("tools")
@@ -143,17 +144,20 @@ def _view(body: bytes) -> Iterator[str]:
         yield from _content(request["system"])
     messages = request.get("messages")
     messages = messages if isinstance(messages, list) else []
-    pieces = [piece.lstrip(b", \t\r\n") for piece in cut(body)[1:]]
-    for number, (message, piece) in enumerate(zip(messages, pieces, strict=False)):
-        yield from _message(number, message, size=len(piece))
+    for number, message in enumerate(messages):
+        yield from _message(number, message)
 
 
-def _message(number: int, message: JsonValue, *, size: int) -> Iterator[str]:
+def _message(number: int, message: JsonValue) -> Iterator[str]:
     from colony.cli.screen import faint, heading
 
     told = message if isinstance(message, dict) else {"content": message}
-    name = [str(told[key]) for key in ("tool_call_id", "id") if key in told]
-    title = heading(str(told.get("role") or told.get("origin") or "?"))
+    name = [_legible(str(told[key])) for key in ("tool_call_id", "id") if key in told]
+    title = heading(_legible(str(told.get("role") or told.get("origin") or "?")))
+    # As it is sent: without a space, and with the letters as they are.
+    size = len(
+        json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    )
     yield "\n" + "  ".join([faint(f"[{number}]"), title, *name, faint(f"{size} bytes")])
     yield from _content(told.get("content"))
     calls = told.get("tool_calls")
@@ -168,11 +172,12 @@ def _message(number: int, message: JsonValue, *, size: int) -> Iterator[str]:
 def _content(content: JsonValue) -> Iterator[str]:
     """What a message says: a text, or blocks of which those that are texts are shown as such."""
     if isinstance(content, str):
-        yield content
+        yield _legible(content)
     elif isinstance(content, list):
         for block in content:
             is_text = isinstance(block, dict) and block.keys() == {"type", "text"}
-            yield str(block["text"]) if isinstance(block, dict) and is_text else _json(block)
+            said = str(block["text"]) if isinstance(block, dict) and is_text else _json(block)
+            yield _legible(said)
     elif content is not None:
         yield _json(content)
 
@@ -181,7 +186,7 @@ def _call(call: JsonValue) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(function, dict):
         return _json(call)
-    return f"→ {function.get('name')} {call.get('id')}  {function.get('arguments')}"
+    return _legible(f"→ {function.get('name')} {call.get('id')}  {function.get('arguments')}")
 
 
 def _tool_name(tool: JsonValue) -> str:
@@ -206,7 +211,7 @@ def _row(row: "RecordedRow") -> Iterator[str]:
     ]
     yield "  ".join(parts)
     turn = values.get("turn")
-    yield turn if isinstance(turn, str) else _json(turn)
+    yield _legible(turn if isinstance(turn, str) else _json(turn))
 
 
 def _parsed(body: bytes) -> JsonValue:
@@ -216,6 +221,10 @@ def _parsed(body: bytes) -> JsonValue:
     except (ValueError, RecursionError):
         return body.decode(errors="replace")
     return value
+
+
+def _legible(text: str) -> str:
+    return text.translate(_OBEYED)
 
 
 def _json(value: JsonValue) -> str:

@@ -130,10 +130,9 @@ async def test_no_header_is_kept(start: Start, redis_url: str) -> None:
 
     assert server.requests[0].headers["authorization"] == "Bearer sk-secret"
     keys = colony.harness.keys
-    for key in (keys.requests(trace_id), keys.said(trace_id)):
-        kept = await colony.harness.link.command("HGETALL", key)
-        assert kept
-        assert not any(b"sk-secret" in value for value in kept)
+    kept = await colony.harness.link.command("HGETALL", keys.requests(trace_id))
+    assert kept
+    assert not any(b"sk-secret" in value for value in kept)
 
 
 async def test_what_rounds_have_in_common_is_kept_once(start: Start) -> None:
@@ -141,16 +140,16 @@ async def test_what_rounds_have_in_common_is_kept_once(start: Start) -> None:
 
     async def kept(rounds: int) -> tuple[int, int]:
         calls = [
-            {"tool_calls": [{"id": f"c-{n}", "name": "tool-a", "arguments": {"q": "x" * 1000}}]}
+            {"tool_calls": [{"id": f"c-{n}", "name": "tool-a", "arguments": {"q": f"{n}" * 1000}}]}
             for n in range(rounds)
         ]
         with ModelServer([*calls, ANSWER]) as server:
             colony = await start(looping(**openai(server)))
             trace_id = await colony.ask("/capture", ttl=512)
         assert len(server.requests) == rounds + 1
-        pieces = await colony.harness.link.command("HVALS", colony.harness.keys.said(trace_id))
+        values = await colony.harness.link.command("HVALS", colony.harness.keys.requests(trace_id))
         assert await colony.bodies(trace_id) == [request.content for request in server.requests]
-        return sum(map(len, pieces)), sum(len(request.content) for request in server.requests)
+        return sum(map(len, values)), sum(len(request.content) for request in server.requests)
 
     few, many = await kept(4), await kept(8)
 
@@ -223,7 +222,7 @@ async def test_a_trace_that_was_cancelled_takes_no_request_and_fails_no_call(sta
 
     keys = colony.harness.keys
     assert not await colony.harness.link.command("EXISTS", keys.requests(trace_id))
-    assert not await colony.harness.link.command("EXISTS", keys.said(trace_id))
+    assert not await colony.harness.link.command("EXISTS", keys.requests(trace_id))
 
 
 async def test_a_cell_that_is_told_not_to_records_nothing(start: Start) -> None:
@@ -291,6 +290,7 @@ async def test_an_iteration_or_a_cell_without_a_request_is_told_with_those_there
 def request(cell: str, iteration: int, number: int, **more: Any) -> SentRequest:
     return SentRequest(
         trace_id="t",
+        name=b"e:%d" % number,
         envelope_id="e",
         cell=cell,
         turn_id="q",
@@ -302,7 +302,6 @@ def request(cell: str, iteration: int, number: int, **more: Any) -> SentRequest:
         number=number,
         at=number,
         sent=1,
-        pieces=(),
     )
 
 
@@ -329,10 +328,9 @@ async def test_requests_go_with_their_trace(start: Start) -> None:
         trace_id = await colony.ask("/llm")
 
     keys, link = colony.harness.keys, colony.harness.link
-    for key in (keys.requests(trace_id), keys.said(trace_id)):
-        assert 0 < await link.command("PTTL", key) <= 24 * 3600 * 1000
+    assert 0 < await link.command("PTTL", keys.requests(trace_id)) <= 24 * 3600 * 1000
     request = (await colony.access.thread(trace_id)).chosen()
-    await link.command("DEL", keys.said(trace_id))
+    await link.command("DEL", keys.requests(trace_id))
     with pytest.raises(RequestNotFound, match="not kept any more"):
         await colony.access.threads.body(request)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from colony.testing.model_server import ModelServer
 from colony.topology.load import load
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from colony.trees import shipped
+from tests.colonies.folding import Model, folding_tree, serving, summary
 
 CALL = {"text": "I look.", "tool_calls": [{"id": "c-1", "name": "tool-a", "arguments": {"q": "ä"}}]}
 BUSY = {"status": 503, "body": {"error": {"message": "busy"}}}
@@ -169,3 +171,93 @@ def test_a_request_of_another_protocol_is_shown_as_well(colony: Any, redis_url: 
         f"[{n}]  {message['role']}  {len(compact(message))} bytes"
         for n, message in enumerate(server.requests[0].messages)
     ]
+
+
+@dataclass
+class Folded:
+    """A question of four rounds that were folded once, and another that its model refused once."""
+
+    model: Model
+    refused: Model
+
+
+@pytest.fixture
+def folded(redis_url: str, tmp_path: Path) -> Folded:
+    async def ask(model: Model, turn_id: str, **handed: Any) -> None:
+        spec = folding_tree(tmp_path / turn_id, model, **handed)
+        async with Harness(redis_url, spec) as harness:
+            await harness.ask("/capture", "How often?", context={"turn_id": turn_id})  # type: ignore[arg-type]
+            await harness.finish()
+
+    made = Folded(Model(), Model(refuses=lambda request: len(request.messages) > 1 + 7))
+    with serving(made.model):
+        asyncio.run(ask(made.model, "q-1"))
+    with serving(made.refused):
+        asyncio.run(ask(made.refused, "q-2", tokens=1_000_000))
+    return made
+
+
+def test_a_folded_thread_is_shown_as_it_was_sent(colony: Any, folded: Folded) -> None:
+    sent = [request.content for request in folded.model.asked]
+    head, beside, *_ = colony(*named("q-1", "--iter", "3")).stdout.splitlines()
+
+    assert colony(*named("q-1", "--raw")).stdout_bytes == sent[4]
+    assert colony(*named("q-1", "--raw", "--iter", "3")).stdout_bytes == sent[3]
+    assert head.startswith("/llm  iter 3  ")
+    assert beside.startswith("  beside: /compact/condense  iter 3  ")
+
+
+def test_what_a_fold_was_asked_is_shown(colony: Any, folded: Folded) -> None:
+    told = colony.json(*named("q-1", "--cell", "/compact/condense"))
+
+    assert told["body"]["messages"][-1]["content"] == folded.model.folds[0]
+    assert (told["request"]["cell"], told["request"]["iter"]) == ("/compact/condense", 3)
+
+
+def test_a_summary_is_shown_with_the_rounds_it_stands_for(colony: Any, folded: Folded) -> None:
+    lines = colony(*named("q-1", "--record")).stdout.splitlines()
+    rows = colony.json(*named("q-1", "--record"))
+    (number,) = [n for n, line in enumerate(lines) if "  summary  " in line]
+
+    assert (len(rows), len(lines)) == (10, 20)
+    assert "  up to and with round 2  summary  " in lines[number]
+    assert json.loads(lines[number + 1])["text"] == summary(1)
+    roles = [row["row"]["role"] for row in colony.json(*named("q-1", "--record", "--iter", "2"))]
+    assert roles == ["assistant", "tool", "summary"]
+
+
+def test_a_window_that_was_refused_stands_beside_the_folded_one(
+    colony: Any, folded: Folded
+) -> None:
+    before, after = [request.content for request in folded.refused.asked][-2:]
+    told = colony.json(*named("q-2"))
+
+    assert colony(*named("q-2", "--raw")).stdout_bytes == after
+    assert (told["request"]["iter"], told["request"]["size"]) == (4, len(after))
+    assert [(other["cell"], other["iter"], other["size"]) for other in told["beside"]] == [
+        ("/llm", 4, len(before))
+    ]
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent_to_it(
+    colony: Any, redis_url: str
+) -> None:
+    said = "\x1b]0;title\x07 red \x1b[31m\r\tend\x9b"
+
+    async def ask() -> str:
+        llm = CellSpec(
+            path="/llm", cell=CellSettings(type="llm"), params={"provider": "extractive"}
+        )
+        out = CellSpec(path="/out", cell=CellSettings(type="sink"))
+        spec = TopologySpec(cells=(llm, out), edges=(EdgeSpec(source="/llm", target="/out"),))
+        async with Harness(redis_url, spec) as harness:
+            trace_id = await harness.ask("/llm", said)
+            await harness.finish()
+            return trace_id
+
+    trace_id = asyncio.run(ask())
+
+    lines = colony(*named(trace_id)).stdout_bytes.decode().split("\n")
+    assert "\\x1b]0;title\\x07 red \\x1b[31m\\x0d\tend\\x9b" in lines
+    body = json.loads(colony(*named(trace_id, "--raw")).stdout_bytes)
+    assert body["messages"][-1]["content"] == said
