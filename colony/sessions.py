@@ -6,7 +6,11 @@ what the next has parked, in the same script.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
+
+import msgpack
+from pydantic import JsonValue
 
 from colony.codec import encode_head
 from colony.envelope import digest
@@ -25,6 +29,19 @@ START: Final = b"0"
 NO_TRACE: Final = "-"
 
 log = get_logger("colony.sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSession:
+    """A session some traces of which wait, and the trace that has the turn."""
+
+    session: str
+    traces: int
+    turn: str | None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The session as a JSON object."""
+        return {"session": self.session, "traces": self.traces, "turn": self.turn}
 
 
 class Sessions:
@@ -66,6 +83,27 @@ class Sessions:
         """Whether a trace has envelopes that wait for its turn."""
         return bool(await self.link.command("HEXISTS", self.keys.parked(), trace_id))
 
+    async def waits_for(self, trace_id: str, session: str | None) -> str | None:
+        """The trace of the session that has the turn, where this one waits for it."""
+        if session is None or not await self.waits(trace_id):
+            return None
+        return await self._first(session)
+
+    async def parked(self, trace_id: str) -> list[bytes]:
+        """The bodies of the envelopes of a trace that wait for its turn, in their order."""
+        kept = await self.link.command("HGET", self.keys.parked(), trace_id)
+        return [] if kept is None else [body for _, body in msgpack.unpackb(kept, raw=True)]
+
+    async def held(self, *, limit: int) -> list[HeldSession]:
+        """Sessions that have traces that wait, those with the most first."""
+        flat = await self.link.command("ZREVRANGE", self.keys.waiting(), 0, limit - 1, "WITHSCORES")
+        names = [name.decode() for name in flat[::2]]
+        turns = await asyncio.gather(*map(self._first, names))
+        return [
+            HeldSession(name, int(float(traces)), turn)
+            for name, traces, turn in zip(names, flat[1::2], turns, strict=True)
+        ]
+
     async def count(self) -> tuple[int, int]:
         """How many sessions have traces that wait, and how many traces those are."""
         sessions, traces = await asyncio.gather(
@@ -103,7 +141,7 @@ class Sessions:
             log.error("session_held_up", session=session, trace=first)
         return ended or waits
 
-    async def _first(self, session: str, server: str) -> str | None:
+    async def _first(self, session: str, server: str | None = None) -> str | None:
         order = self.keys.order(digest(session))
         found = await self.link.command("ZRANGE", order, 0, 0, server=server)
         return found[0].decode() if found else None
@@ -115,12 +153,14 @@ class Sessions:
         pairs = zip(told, names, strict=True)
         born = sorted((at, name) for (own, at), name in pairs if own == session)
         places = [part for place, (_, name) in enumerate(born, 1) for part in (place, name)]
-        if places:
-            await self.link.command(
-                "ZADD", self.keys.order(digest(session)), "NX", *places, server=server
-            )
-            log.error("session_held_up", session=session)
-        return bool(places)
+        if not places:
+            # What waited was deleted. Whoever is parked meanwhile counts it down below nothing.
+            await self.link.command("ZREM", self.keys.waiting(), session, server=server)
+            return False
+        order = self.keys.order(digest(session))
+        await self.link.command("ZADD", order, "NX", *places, server=server)
+        log.error("session_held_up", session=session)
+        return True
 
     async def _told(self, trace_id: str, server: str) -> tuple[str, int]:
         session, born = await self.link.command(

@@ -343,11 +343,11 @@ async def _dismiss(link: Link) -> Call:
 async def _end_quiet(link: Link) -> Call:
     return bind(
         "end_quiet",
-        trace=await _trace(link, state="quiet", live=0, outputs=1, dead=0),
+        trace=await _trace(link, state="quiet", live=0, outputs=1, dead=0, session="s"),
         open=KEYS.open_traces(),
         ended=KEYS.ended_traces(),
         deadlines=KEYS.deadlines(),
-        **_turn(""),
+        **_turn("s"),
         trace_id="t",
     )
 
@@ -538,17 +538,21 @@ async def _record_again(link: Link) -> Call:
     return bind("record", trace=trace, journal=KEYS.journal("t"), field="f", value="v")
 
 
-async def _record_request(link: Link) -> Call:
-    await link.command("HSET", KEYS.said("t"), "a", "A")
+async def _record_request(link: Link, before: str = "") -> Call:
+    await link.command("HSET", KEYS.requests("t"), ">other", "x")
     return bind(
         "record_request",
         trace=await _trace(link),
         requests=KEYS.requests("t"),
-        said=KEYS.said("t"),
         name="m:1",
         facts="facts",
-        pieces=["a", "A", "b", "B"],
+        thread="/llm q",
+        before=before,
     )
+
+
+async def _record_request_behind(link: Link) -> Call:
+    return await _record_request(link, "m:0")
 
 
 async def _record_request_again(link: Link) -> Call:
@@ -788,7 +792,7 @@ async def test_a_case_changes_something_and_answers_a_token_of_its_header(
     token = answer[0][0] if call.script.name == "commit" else answer[0]
     assert token.decode() in call.script.returns
     kept = (_keep_blob_again, _keep_blob_without_its_beginning)
-    unchanged = case in (_heads, _record_again, *kept)
+    unchanged = case in (_heads, _record_again, _record_request_behind, *kept)
     assert (await dump(link) != before) != unchanged
 
 
