@@ -14,7 +14,7 @@ from colony.errors import ServerUnavailable, ServerUnfit, TopologyError
 from colony.inbox import Inbox
 from colony.jobs.desk import JobDesk
 from colony.jobs.waiting import Jobs
-from colony.keeper import RECLAIM_IDLE_MS, Keeper
+from colony.keeping.keeper import RECLAIM_IDLE_MS, Keeper
 from colony.keys import Keys
 from colony.link import Link, check_server
 from colony.log import Outage, get_logger

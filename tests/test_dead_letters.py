@@ -14,7 +14,7 @@ from colony.desk import letter_of
 from colony.envelope import DeadLetter, Head
 from colony.errors import BlobUnavailable, DeadLetterNotFound, EnvelopeError, ServerUnavailable
 from colony.inbox import Inbox, make_groups
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication

@@ -10,7 +10,6 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from colony.audit import LOST
 from colony.cell import ENTRY_POINTS, cell_type
 from colony.errors import (
     BlobRecursionTooDeep,
@@ -25,12 +24,17 @@ from colony.errors import (
     StoreError,
 )
 from colony.host import Host, Source
+from colony.keeping.audit import LOST
 from colony.operations import OPERATIONS
 from colony.topology.model import HiveParams, Isolation
+from colony.trees import shipped
 from tests.pages import DOCS, PAGES, named, rows, section
 from workers.llm.provider import AnswerWarning, ErrorCode
 from workers.llm.threads.pairing import Repair
 from workers.timer.operations import Operation
+from workers.toolloop.conversation import RecallParams
+from workers.toolloop.params import HandlerParams
+from workers.toolloop.view import ViewParams
 
 DASH = "\N{EN DASH}"
 
@@ -71,6 +75,36 @@ def test_params_are_those_of_the_cell_type(name: str) -> None:
     )
 
     assert written == _defaults(model)
+
+
+def _caps() -> set[tuple[str, str, str]]:
+    """Every cap on what a model is shown: its name, whose it is, and its default."""
+    found = {(name, "prep", default) for name, default in _of_view(RecallParams)}
+    for of in ("collect", "settle"):
+        found |= {(name, of, default) for name, default in _of_view(ViewParams)}
+    for tool in ("web_search", "web_fetch", "bash", "file", "mcp"):
+        params = _defaults(cell_type(tool).Params)
+        found |= {(n, tool, params[n]) for n in ("max_bytes", "keep_bytes") if n in params}
+    template = (shipped("templates") / "compaction" / "config.json").read_text()
+    handed = dict(re.findall(r"\$\{with\.(tokens|rounds):-(\d+)\}", template))
+    return found | {(name, "compaction", default) for name, default in handed.items()}
+
+
+def _of_view(params: type[HandlerParams]) -> Iterator[tuple[str, str]]:
+    for name, default in _defaults(params).items():
+        if name.startswith("max_") and name not in HandlerParams.model_fields:
+            yield name, default
+
+
+def test_caps_are_those_of_handlers_tools_and_the_template() -> None:
+    written = {
+        (name, of, default.strip("`"))
+        for names, owners, default, _ in rows(section("All caps"), "cap")
+        for name in named(names)
+        for of in named(owners)
+    }
+
+    assert written == _caps()
 
 
 def _codes(family: type[ColonyError]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from colony.body import Body, Entry
 from colony.dead_letters import DeadLetters
 from colony.envelope import Headers, digest
 from colony.errors import ServerChanged, SettledElsewhere
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
 from colony.topology.model import TopologySpec
 from tests.test_sessions import Colony, edge, tree
 

@@ -6,13 +6,13 @@ import pytest
 from msgpack import packb
 
 from colony.access.status import read_status
-from colony.audit import Audit
 from colony.body import Body, Entry
 from colony.cli.trace import headline
 from colony.dead_letters import DeadLetters
 from colony.envelope import Headers, digest
 from colony.errors import Backlogged, SettledElsewhere
-from colony.keeper import Keeper
+from colony.keeping.audit import Audit
+from colony.keeping.keeper import Keeper
 from colony.pressure import Pressure
 from colony.sessions import Sessions
 from colony.testing.harness import Harness, at_random
@@ -466,12 +466,21 @@ async def test_what_waits_is_told_and_counts_as_waiting(colony: Colony) -> None:
 
     told = await read_status(colony.link, colony.keys, colony.publication)
 
-    assert told.to_json()["sessions"] == {"waiting": 2, "traces": 3}
+    assert told.to_json()["sessions"] == {
+        "waiting": 2,
+        "traces": 3,
+        "held": [
+            {"session": "s0", "traces": 2, "turn": asked[0]},
+            {"session": "s1", "traces": 1, "turn": asked[1]},
+        ],
+    }
     assert told.waiting == 5
     waits = [await colony.sessions.waits(trace) for trace in asked]
     assert waits == [False, False, True, True, True]
-    assert headline(await colony.trace(asked[2]), 0, waits=True).endswith(
-        "1 under way, waiting for an older trace of its session"
+    turns = [await colony.sessions.waits_for(trace, f"s{n % 2}") for n, trace in enumerate(asked)]
+    assert turns == [None, None, asked[0], asked[1], asked[0]]
+    assert headline(await colony.trace(asked[2]), 0, waits_for=asked[0]).endswith(
+        f"1 under way, waiting for {asked[0]}, an older trace of its session"
     )
 
 

@@ -8,10 +8,10 @@ import asyncio
 from colony.config import Config
 from colony.jobs import horse
 from colony.jobs.place import Place
+from colony.keeping.retention import Retention
 from colony.link import Link
 from colony.log import get_logger
 from colony.publication import Publication
-from colony.retention import Retention
 
 log = get_logger("colony.jobs")
 

@@ -21,7 +21,7 @@ from colony.desk import settle
 from colony.envelope import Headers
 from colony.errors import CellError, SettledElsewhere
 from colony.inbox import Inbox
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication

@@ -9,13 +9,15 @@ import pytest
 from colony.access.trace_list import PAGE, TraceList
 from colony.blobs import Blobs
 from colony.body import Body, Entry
+from colony.envelope import Headers
 from colony.inbox import Inbox, make_groups
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication
 from colony.streams import Delivery, Step, Streams
-from colony.topology.model import TopologySpec
+from colony.testing.harness import Harness
+from colony.topology.model import CellSettings, CellSpec, EdgeSpec, ModifierSpec, TopologySpec
 from colony.traces import Traces
 
 KEYS = Keys("listed")
@@ -149,3 +151,81 @@ async def test_a_trace_that_was_reported_twice_is_listed_once(
     await link.command("XADD", KEYS.quiet(), "*", "trace", "gone")
 
     assert await ids(listed, "quiet") == [trace_id]
+
+
+async def named(link: Link, session: str, count: int = 1) -> list[str]:
+    """So many traces of a session, the newest first."""
+    context: Headers = {"session_id": session}
+    births = [
+        await Traces(link, KEYS).birth("/a", HELLO, ttl=9, context=context) for _ in range(count)
+    ]
+    return [birth.trace_id for birth in births][::-1]
+
+
+async def test_traces_of_a_session_are_listed_without_the_others(
+    link: Counting, listed: TraceList
+) -> None:
+    traces = Traces(link, KEYS)
+    await born(link, 5)
+    mine = await named(link, "mine", 4)
+    await named(link, "other", 3)
+    ended = mine[2:]
+    for trace_id in ended:
+        await traces.end(trace_id, "cancelled", "cancelled")
+
+    link.asked = 0
+    page = await listed.of_session("mine", "open", limit=10)
+    assert ([t.id for t in page.traces], page.complete) == (mine[:2], True)
+    # The places, twice, and of each trace its session and its record.
+    assert link.asked <= 2 + 2 * 2
+    assert (await listed.of_session("mine", "quiet", limit=10)).traces == []
+    page = await listed.of_session("mine", "ended", limit=10)
+    assert ({t.id for t in page.traces}, page.complete) == ({*ended}, True)
+    assert len((await listed.of_session("mine", "ended", limit=1)).traces) == 1
+    assert (await listed.of_session("nobody", "ended", limit=1)).traces == []
+
+
+async def test_ended_traces_are_not_all_looked_at_for_those_of_a_session(
+    link: Counting, listed: TraceList
+) -> None:
+    [oldest] = await named(link, "mine")
+    others = await born(link, 2 * PAGE)
+    for trace_id in (oldest, *others):
+        await Traces(link, KEYS).end(trace_id, "cancelled", "cancelled")
+    await link.command("ZADD", KEYS.ended_traces(), 1, oldest)
+
+    link.asked = 0
+    page = await listed.of_session("mine", "ended", limit=10, scan_budget=PAGE)
+    assert (page.traces, page.complete) == ([], False)
+    assert link.asked == 1 + PAGE
+
+    page = await listed.of_session("mine", "ended", limit=10, scan_budget=2 * PAGE + 1)
+    assert ([t.id for t in page.traces], page.complete) == ([oldest], True)
+
+
+async def test_a_trace_is_described_by_its_question_and_whom_it_waits_for(
+    redis_url: str,
+) -> None:
+    spec = TopologySpec(
+        cells=(CellSpec(path="/a", cell=CellSettings(type="sink")),),
+        hives=("/", "/in"),
+        edges=(EdgeSpec(source="/in", target="/a", modifier=ModifierSpec(in_session_order=True)),),
+    )
+    async with Harness(redis_url, spec) as harness:
+        context: Headers = {"session_id": "s"}
+        asked = [Body.of(Entry.say("user", text)) for text in ("Is " + "it? " * 99, "And?")]
+        first, second = [await harness.send("/in", body, context=context) for body in asked]
+        listed = TraceList(harness.link, harness.keys)
+
+        for delivery in await harness.pending():
+            await harness.step(delivery)
+        traces = [await harness.trace(trace_id) for trace_id in (first, second)]
+        [told, waiting] = await listed.described(traces, "excerpt")
+        [_, hidden] = await listed.described(traces, "none")
+
+    assert (told.waits_for, waiting.waits_for) == (None, first)
+    assert told.question is not None
+    assert told.question.startswith("Is it? ")
+    assert told.question.endswith("…")
+    assert (waiting.question, hidden.question) == ("And?", None)
+    assert waiting.to_json()["waits_for"] == first

@@ -6,7 +6,7 @@ import pytest
 
 from bench.contenders import NAME
 from bench.memory import measure, tree
-from colony import keeper
+from colony.keeping import keeper
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication

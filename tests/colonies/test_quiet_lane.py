@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from colony.audit import Audit
 from colony.errors import MessageTimeout
+from colony.keeping.audit import Audit
+from colony.keeping.unhosted import Unhosted
 from colony.streams import Delivery
 from colony.testing.harness import Harness
 from colony.topology.load import load
 from colony.topology.model import QUIET
 from colony.trees import shipped
-from colony.unhosted import Unhosted
 
 CONVERT = {"name": "convert", "arguments": {"amount": 1, "unit": "miles"}, "id": "c"}
 FETCH = {"name": "web_fetch", "arguments": {"url": "file:///dalen-sun-valve.md"}, "id": "f"}

@@ -27,7 +27,8 @@ from colony.errors import (
     TraceNotFound,
 )
 from colony.inbox import Inbox, Read
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
+from colony.keeping.unhosted import Unhosted
 from colony.keys import GROUP, Keys
 from colony.pace import Pace
 from colony.publication import Publication
@@ -37,7 +38,6 @@ from colony.slots import Slots
 from colony.streams import Delivery, Step, Streams
 from colony.topology.model import Topology
 from colony.traces import Traces
-from colony.unhosted import Unhosted
 from colony.worker import WorkerDesk
 from colony.workshop import Hosted, Workshop
 from tests.simulator.conductor import Conductor, SteppedLink

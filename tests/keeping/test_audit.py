@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from colony import audit as audit_module
-from colony.audit import LOST, Audit
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
@@ -19,7 +17,9 @@ from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter
 from colony.errors import EnvelopeError, ServerChanged, ServerUnavailable
 from colony.inbox import Inbox
-from colony.keeper import Keeper
+from colony.keeping import audit as audit_module
+from colony.keeping.audit import LOST, Audit
+from colony.keeping.keeper import Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.publication import Publication

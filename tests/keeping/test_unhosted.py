@@ -11,6 +11,7 @@ from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
 from colony.dead_letters import DeadLetters
 from colony.inbox import Inbox
+from colony.keeping.unhosted import Unhosted
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
@@ -19,7 +20,6 @@ from colony.streams import Delivery, Outcome, Outgoing, Step, Streams
 from colony.testing.claims import eventually
 from colony.topology.model import CellSettings, CellSpec, ColonySettings, EdgeSpec, TopologySpec
 from colony.traces import Traces
-from colony.unhosted import Unhosted
 
 KEYS = Keys("test")
 HELLO = Body.of(Entry.say("user", "hello"))

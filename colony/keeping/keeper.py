@@ -12,7 +12,6 @@ from typing import Final
 from redis.exceptions import ResponseError
 
 from colony import faults
-from colony.audit import AUDIT_S, Audit
 from colony.body import Body
 from colony.codec import decode_head, encode_body, encode_head
 from colony.envelope import Head, Headers, derived_id
@@ -24,20 +23,21 @@ from colony.errors import (
     TraceNotFound,
 )
 from colony.inbox import START, make_groups, reclaim
+from colony.keeping.audit import AUDIT_S, Audit
+from colony.keeping.repairs import CONSUMERS_S, ORPHANS_S, Repairs
+from colony.keeping.retention import SWEEP_S, Retention
+from colony.keeping.unhosted import LOOK_S, Unhosted
 from colony.keys import GROUP
 from colony.link import Link
 from colony.log import Outage, get_logger
 from colony.lua.registry import bind
 from colony.publication import POLL_S, Publication
-from colony.repairs import CONSUMERS_S, ORPHANS_S, Repairs
-from colony.retention import SWEEP_S, Retention
 from colony.routing import route
 from colony.sessions import LOOK_S as SESSIONS_S
 from colony.sessions import Sessions
 from colony.streams import Streams
 from colony.topology.model import QUIET
 from colony.traces import Trace, Traces
-from colony.unhosted import LOOK_S, Unhosted
 
 BATCH: Final = 64
 BLOCK_MS: Final = 1_000

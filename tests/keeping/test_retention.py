@@ -20,13 +20,13 @@ from colony.envelope import DeadLetter, Envelope
 from colony.errors import Fenced
 from colony.hosting import LiveHost
 from colony.inbox import Inbox, make_groups
-from colony.keeper import Keeper
+from colony.keeping.keeper import Keeper
+from colony.keeping.retention import PAGE, Retention
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind, scripts
 from colony.operations import parse_operation
 from colony.publication import Publication
-from colony.retention import PAGE, Retention
 from colony.schema import Schema
 from colony.selection import pack
 from colony.sessions import Sessions
@@ -42,7 +42,7 @@ from colony.topology.model import (
 )
 from colony.traces import Traces
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 KEYS = Keys("test")
 LARGE = Body.of(Entry.say("user", "x" * 2000))
 MEMORY = CellSpec(path="/memory", cell=CellSettings(type="store"))

@@ -9,10 +9,10 @@ from colony.codec import encode_head
 from colony.counts import Counts
 from colony.envelope import Head
 from colony.inbox import Inbox, make_groups
+from colony.keeping.repairs import MOST_PAGES, NOBODY, PAGE, Repairs
 from colony.keys import GROUP, Keys, repairs_beside
 from colony.link import Link
 from colony.publication import Publication
-from colony.repairs import MOST_PAGES, NOBODY, PAGE, Repairs
 from colony.slots import Slots
 from colony.streams import Delivery
 from colony.testing.claims import eventually

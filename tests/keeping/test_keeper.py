@@ -16,7 +16,7 @@ from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter, derived_id
 from colony.errors import ServerChanged, TopologyError
 from colony.inbox import Inbox, make_groups
-from colony.keeper import BATCH, Keeper
+from colony.keeping.keeper import BATCH, Keeper
 from colony.keys import GROUP, Keys
 from colony.link import Link
 from colony.lua.registry import Call
