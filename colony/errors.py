@@ -48,6 +48,7 @@
     │   ├── TypeMismatch        type_mismatch
     │   ├── TableConflict       sql_error
     │   ├── ConstraintViolation constraint_violation
+    │   ├── ResultTooLarge      result_too_large
     │   └── ReceiptConflict     receipt_conflict
     ├── TraceNotFound           trace_not_found
     ├── RecordBroken            record_broken
@@ -57,6 +58,7 @@
     ├── RoundNotFound           round_not_found
     ├── ThreadNotFound          thread_not_found
     ├── RequestNotFound         request_not_found
+    ├── DocumentNotFound        document_not_found
     ├── Fenced                  fenced
     ├── SettledElsewhere        settled
     ├── ServerChanged           server_changed
@@ -439,6 +441,13 @@ class ConstraintViolation(StoreError):
     sentence = "another row has the same {columns}"
 
 
+class ResultTooLarge(StoreError):
+    """An operation whose rows no message can hold."""
+
+    code = "result_too_large"
+    sentence = "the answer would have {size} bytes; {limit} are allowed"
+
+
 class ReceiptConflict(StoreError):
     """A repeated store operation whose content is not that of its receipt."""
 
@@ -503,6 +512,13 @@ class RequestNotFound(ColonyError):
 
     code = "request_not_found"
     sentence = "what a model was sent for the question {question} is not known: {detail}"
+
+
+class DocumentNotFound(ColonyError):
+    """A handle that no text is kept under."""
+
+    code = "document_not_found"
+    sentence = "nothing is kept as {handle}: {detail}"
 
 
 class Fenced(ColonyError):

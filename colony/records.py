@@ -58,7 +58,13 @@ class HopRecord:
     @property
     def body_kind(self) -> str:
         """`blob` where the body travelled as a reference, `inline` otherwise."""
-        return "blob" if isinstance(self.body, dict) and "blob_id" in self.body else "inline"
+        return "inline" if self.blob_id is None else "blob"
+
+    @property
+    def blob_id(self) -> str | None:
+        """The blob that the body travelled as a reference to."""
+        found = self.body.get("blob_id") if isinstance(self.body, dict) else None
+        return found if isinstance(found, str) else None
 
 
 def write_record(leg: Leg, body: JsonValue) -> bytes:
@@ -91,6 +97,14 @@ def excerpt(body: bytes, bodies: Bodies) -> JsonValue:
     except EnvelopeError:
         return None
     return _redact(value, EXCERPT_CHARS if bodies == "excerpt" else None)
+
+
+def beginnings(content: bytes) -> JsonValue:
+    """A body, redacted, each of its texts an excerpt, however large the whole is."""
+    try:
+        return _redact(unpack(content), EXCERPT_CHARS)
+    except EnvelopeError:
+        return None
 
 
 def _redact(value: Any, chars: int | None) -> JsonValue:

@@ -1,12 +1,13 @@
 """Access: what a client of a colony may ask, over one connection to its server."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from colony.access.admission import Admission
 from colony.access.bulk import Tally, drop_all, replay_all
+from colony.access.documents import Documents
 from colony.access.endings import Endings
 from colony.access.feed import Feed
 from colony.access.message_log import MessageLog
@@ -14,7 +15,7 @@ from colony.access.registry import Registered, registry
 from colony.access.rounds import Round, Rounds
 from colony.access.status import Status, read_status
 from colony.access.threads import QuestionThread, Threads
-from colony.access.trace_list import TraceList
+from colony.access.trace_list import ListedTrace, TraceList
 from colony.blobs import Blobs
 from colony.dead_letters import DeadLetters, Which
 from colony.errors import RoundNotFound, ServerUnavailable
@@ -24,7 +25,7 @@ from colony.publication import Publication
 from colony.sessions import Sessions
 from colony.slots import holders
 from colony.topology.model import Topology
-from colony.traces import Traces
+from colony.traces import Trace, Traces
 
 PATIENCE_S: Final = 10.0
 
@@ -44,6 +45,7 @@ class Access:
         self.sessions = Sessions(self.link, self.keys)
         self.trace_list = TraceList(self.link, self.keys)
         self.threads = Threads(self.link, self.keys)
+        self.documents = Documents(self.link, self.keys)
         self.blobs = Blobs(self.link, self.keys)
         self.dead_letters = DeadLetters(self.link, self.keys)
         self.messages = MessageLog(self.link, self.keys)
@@ -72,6 +74,12 @@ class Access:
         """What is kept of a question, named by its turn_id or its trace: what its models were sent,
         and its rows; raises ThreadNotFound where nothing is."""
         return await self.threads.find(question, await self._stores())
+
+    async def described(self, traces: Iterable[Trace]) -> list[ListedTrace]:
+        """Traces with what they were asked, as far as the tree lets bodies be seen, and whom they
+        wait for."""
+        settings = (await self.topology()).settings
+        return await self.trace_list.described(traces, settings.trace_bodies)
 
     async def replay(self, letter_id: str) -> str:
         """Send a dead letter's envelope again with a whole budget; the trace it travels in."""

@@ -14,10 +14,12 @@ from colony.errors import ColonyError
 from colony.keys import Keys
 from colony.link import Link, server_problems
 from colony.publication import Publication
-from colony.sessions import Sessions
+from colony.sessions import HeldSession, Sessions
 from colony.slots import Holder, holders
 
 ROLES: Final = ("router", "worker")
+# So many of the sessions that have traces that wait are named.
+HELD: Final = 5
 # No id of a trace looks like this.
 NO_TRACE: Final = "-"
 
@@ -40,7 +42,8 @@ class Status:
 
     `server` is what is wrong with the server. `backlog_max` is how much may wait before messages
     are refused. `waiting_traces` wait for an older trace of their session, `waiting_sessions` have
-    such. `repairs` counts what was found broken since the colony began, by kind.
+    such, and `held_sessions` are those with the most. `repairs` counts what was found broken since
+    the colony began, by kind.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Status:
     ended_traces: int
     waiting_sessions: int
     waiting_traces: int
+    held_sessions: Sequence[HeldSession]
     rounds: Sequence[Round]
     dead_letters: int
     repairs: Mapping[str, int]
@@ -113,7 +117,11 @@ class Status:
                 "oldest_ms": self.oldest_trace_ms,
                 "ended": self.ended_traces,
             },
-            "sessions": {"waiting": self.waiting_sessions, "traces": self.waiting_traces},
+            "sessions": {
+                "waiting": self.waiting_sessions,
+                "traces": self.waiting_traces,
+                "held": [session.to_json() for session in self.held_sessions],
+            },
             "rounds": [found.to_json() for found in self.rounds],
             "dead_letters": self.dead_letters,
             "repairs": {**self.repairs},
@@ -131,7 +139,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
     now = int(seconds) * 1000 + int(micros) // 1000
     stores = [path for path, cell in topology.cells.items() if cell.cell.type == "store"]
     streams = [keys.router(), *(keys.cell(path) for path in topology.cells)]
-    server, found, backlogs, oldest, counts, waiting, rounds, repairs = await asyncio.gather(
+    server, found, backlogs, oldest, counts, waiting, held, rounds, repairs = await asyncio.gather(
         server_problems(link, keys.trace(NO_TRACE)),
         asyncio.gather(*(holders(link, keys, role) for role in ROLES)),
         asyncio.gather(*(_backlog(link, stream, now) for stream in streams)),
@@ -143,6 +151,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
             link.command("XLEN", keys.quiet()),
         ),
         Sessions(link, keys).count(),
+        Sessions(link, keys).held(limit=HELD),
         Rounds(link, keys).open(stores),
         Counts(link, keys).read(),
     )
@@ -164,6 +173,7 @@ async def read_status(link: Link, keys: Keys, publication: Publication) -> Statu
         ended_traces=ended,
         waiting_sessions=waiting[0],
         waiting_traces=waiting[1],
+        held_sessions=held,
         rounds=rounds,
         dead_letters=dead,
         repairs=repairs,

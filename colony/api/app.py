@@ -27,6 +27,7 @@ def make_app(access: Access, *, token: str | None) -> Starlette:
             Route("/colony/rounds/{turn_id:path}", reads.get_rounds),
             Route("/colony/threads/{question:path}/request", reads.get_request),
             Route("/colony/threads/{question:path}", reads.get_thread),
+            Route("/colony/documents/{handle}", reads.get_document),
             Route("/colony/dead_letters", letters.get_letters),
             Route("/colony/dead_letters", letters.drop_letters, methods=["DELETE"]),
             Route("/colony/dead_letters/replay", letters.replay_letters, methods=["POST"]),

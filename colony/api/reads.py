@@ -2,13 +2,14 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from colony.access import promptly
+from colony.access.documents import PIECE_BYTES
 from colony.access.message_log import MAX_SCAN_BUDGET, SCAN_BUDGET, Wanted
 from colony.access.registry import graph
 from colony.api.requests import MAX_NUMBER, Limit, Millisecond, NoQuery, Query, access_of
@@ -17,6 +18,9 @@ from colony.errors import BlobUnavailable
 from colony.paths import ROOT, within
 from colony.records import HopRecord, excerpt
 from colony.traces import State
+
+# So much of a document is answered with at once.
+MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class RegistryQuery(Query):
@@ -80,9 +84,9 @@ async def get_trace(request: Request) -> Response:
     access = access_of(request)
     told: dict[str, JsonValue] = {}
     if query.trace_id is not None:
-        record = (await promptly(access.traces.get(query.trace_id))).to_json()
-        waits = await promptly(access.sessions.waits(query.trace_id))
-        told["record"] = {**record, "waits": waits}
+        found = await promptly(access.traces.get(query.trace_id))
+        turn = await promptly(access.sessions.waits_for(found.id, found.session))
+        told["record"] = {**found.to_json(), "waits": turn is not None, "waits_for": turn}
     wanted = Wanted(**query.model_dump(exclude={"limit"}))
     records = await promptly(access.messages.oldest(wanted, limit=query.limit))
     rows: list[JsonValue] = [record.to_json() for record in records]
@@ -90,18 +94,26 @@ async def get_trace(request: Request) -> Response:
 
 
 class TracesQuery(Query):
-    """Which traces."""
+    """Which traces; `session` may not be empty."""
 
     state: State = "open"
+    session: Annotated[str, Field(min_length=1)] | None = None
     limit: Limit = 100
 
 
 async def get_traces(request: Request) -> Response:
-    """The records of traces, newest first."""
+    """The records of traces, newest first; with `session`, whether all of its were looked for."""
     query = TracesQuery.of(request)
-    traces = access_of(request).trace_list
-    found = await promptly(traces.newest(query.state, limit=query.limit))
-    return JSONResponse({"traces": [trace.to_json() for trace in found]})
+    access = access_of(request)
+    traces = access.trace_list
+    told: dict[str, JsonValue] = {}
+    if query.session is None:
+        found = await promptly(traces.newest(query.state, limit=query.limit))
+    else:
+        page = await promptly(traces.of_session(query.session, query.state, limit=query.limit))
+        found, told = page.traces, {"complete": page.complete}
+    rows: list[JsonValue] = [t.to_json() for t in await promptly(access.described(found))]
+    return JSONResponse({"traces": rows, **told})
 
 
 class MessagesQuery(Query):
@@ -163,13 +175,15 @@ async def get_rounds(request: Request) -> Response:
 
 
 async def get_thread(request: Request) -> Response:
-    """What is kept of a question: its requests without their bytes, and its rows."""
+    """What is kept of a question: its requests without their bytes, its rows and its answers."""
     NoQuery.of(request)
     found = await promptly(access_of(request).thread(request.path_params["question"]))
     told: dict[str, JsonValue] = {
         "question": found.question,
         "requests": [sent.to_json() for sent in found.requests],
         "rows": [row.to_json() for row in found.rows],
+        "answers": [row.to_json() for row in found.answers],
+        "waits_for": found.waits_for,
     }
     return JSONResponse({"thread": told})
 
@@ -190,11 +204,27 @@ async def get_request(request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
+class DocumentQuery(Query):
+    """Which bytes of a document."""
+
+    offset: Annotated[int, Field(ge=0, le=MAX_NUMBER)] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST_BYTES)] = PIECE_BYTES
+
+
+async def get_document(request: Request) -> Response:
+    """A range of a long result, byte for byte; `Document-Size` says how many bytes there are."""
+    query = DocumentQuery.of(request)
+    documents = access_of(request).documents
+    found = await promptly(documents.find(request.path_params["handle"]))
+    data = await promptly(documents.read(found, offset=query.offset, limit=query.limit))
+    headers = {"Document-Size": str(found.size)}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
 async def _resolved(blobs: Blobs, record: HopRecord) -> HopRecord:
     """The record with the content of its blob, redacted; as it was where the blob is gone."""
-    blob_id = record.body.get("blob_id") if isinstance(record.body, dict) else None
-    if not isinstance(blob_id, str):
+    if record.blob_id is None:
         return record
     with suppress(BlobUnavailable):
-        return replace(record, body=excerpt(await blobs.get(blob_id), "full"))
+        return replace(record, body=excerpt(await blobs.get(record.blob_id), "full"))
     return record

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "trace": ("trace", "trace", "Show the hops of a trace as a tree."),
     "traces": ("trace", "traces", "List traces, the newest first."),
     "thread": ("thread", "thread", "Show what a model was sent for a question, or its record."),
+    "document": ("document", "document", "Print a long result that is kept whole."),
     "cancel": ("trace", "cancel", "End a trace."),
     "rounds": ("status", "rounds", "Show the rounds that wait for results."),
     "status": ("status", "status", "Show a colony on one screen."),

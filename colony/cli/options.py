@@ -60,6 +60,13 @@ def runs_colony(command: Callable[Concatenate["Config", P], R]) -> Callable[...,
     return _decorated(command, _COLONY + _LOG, quiet=False)
 
 
+def named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What an option names; an empty text is refused."""
+    if value == "":
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
+
+
 def server_of(config: "Config") -> str:
     """The address of the server: the one that is named, or else that of `colony up`.
 

@@ -3,9 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 import click
 from pydantic import JsonValue
+
+# What a terminal would obey. A model is shown what others say, and so is who looks.
+_OBEYED: Final = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
 
 
 def write_json(value: JsonValue) -> None:
@@ -57,16 +61,21 @@ def pairs(values: Mapping[str, JsonValue], *, width: int = 40) -> str:
     return " ".join(f"{key}={shortened(value, width)}" for key, value in values.items())
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, several: str | None = None) -> str:
     """A number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 
 
 def shortened(value: JsonValue, width: int) -> str:
-    """A value in one line of at most `width` characters."""
+    """A value in one line of at most `width` characters, as `legible` shows them."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return legible(text if len(text) <= width else text[: width - 1] + "…")
+
+
+def legible(text: str) -> str:
+    """A text in which what a terminal would obey is shown as a program writes it."""
+    return text.translate(_OBEYED)
 
 
 def moment(ms: int) -> str:

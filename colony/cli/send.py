@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from colony.cli.failures import NOT_AS_HOPED
-from colony.cli.options import asks_colony, formatted
+from colony.cli.options import asks_colony, formatted, named
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -60,12 +60,6 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise click.BadParameter("it is empty", ctx, param)
-    return value
-
-
 @click.command()
 @click.argument("target")
 @click.argument("text", required=False)
@@ -77,7 +71,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 )
 @click.option("--hop", type=Header(), multiple=True, help="Hop header; k:=JSON for no text.")
 @click.option("--context", type=Header(), multiple=True, help="Context header, likewise.")
-@click.option("--session", callback=_named, help="Conversation it belongs to, by any name.")
+@click.option("--session", callback=named, help="Conversation it belongs to, by any name.")
 @click.option("--ttl", type=click.IntRange(1, MAX_TTL), help="Hops it may take.")
 @click.option(
     "--timeout", type=Seconds(0.001, MAX_TIMEOUT_S), help="End the trace after so many s."
@@ -103,14 +97,14 @@ def send(
     """Send TEXT, or a whole body, to the cell TARGET.
 
     Prints the id of the trace. With --wait or --follow, prints what came of it, the id on standard
-    error, and ends with 1 where it did not complete in time.
+    error, and ends with 1 where it did not complete in time, or with an error for an answer.
     """
     from colony.cli.answers import Speech
     from colony.cli.session import ask
     from colony.traces import error_of
 
     body, speech = _body(text, file), Speech()
-    headers = dict(context) if session is None else {**dict(context), "session_id": session}
+    headers = _headers(dict(context), session)
 
     async def admit(access: "Access", trace_id: str | None = None) -> str:
         birth = await access.admission.admit(
@@ -139,13 +133,27 @@ def send(
 
     told = ask(config, talk)
     _write(told, speech, "lines" if follow and output == "json" else output)
-    for why in filter(None, map(error_of, told.get("outputs", []))):
+    errors = [why for why in map(error_of, told.get("outputs", [])) if why is not None]
+    for why in errors:
         click.echo(f"no answer: {why}", err=True)
     if (follow or wait is not None) and told.get("cause") != "completed":
         trace_id = told["trace_id"]
         why = f"{told['cause']}: {told['reason']}" if "cause" in told else f"not after {wait:g} s"
         click.echo(f"trace {trace_id} did not complete: {why}", err=True)
         raise click.exceptions.Exit(NOT_AS_HOPED)
+    if errors:
+        raise click.exceptions.Exit(NOT_AS_HOPED)
+
+
+def _headers(context: dict[str, "JsonValue"], session: str | None) -> dict[str, "JsonValue"]:
+    """The context of the message; a session_id that would be none, or two of them, are refused."""
+    other = context.get("session_id", session)
+    if "session_id" in context and (not isinstance(other, str) or not other):
+        detail = f"--context: session_id names a conversation only as a text, not as {other!r}"
+        raise click.UsageError(detail)
+    if session is not None and other != session:
+        raise click.UsageError(f"--session {session} and --context session_id={other} disagree")
+    return context if session is None else {**context, "session_id": session}
 
 
 async def _followed(

@@ -1,12 +1,14 @@
 """A session: one command's talk with a colony."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from colony.access import Access, promptly
 from colony.cli.options import server_of
 from colony.config import Config
+from colony.errors import ServerUnavailable
 from colony.link import check_server
 
 T = TypeVar("T")
@@ -20,7 +22,8 @@ def look(config: Config, talk: Callable[[Access], Awaitable[T]]) -> T:
 
     async def run() -> T:
         async with Access(server_of(config), config.name) as access:
-            await promptly(access.link.open())
+            with _reaching(config):
+                await promptly(access.link.open())
             return await talk(access)
 
     return asyncio.run(run())
@@ -34,7 +37,20 @@ def ask(config: Config, talk: Callable[[Access], Awaitable[T]]) -> T:
 
     async def run() -> T:
         async with Access(server_of(config), config.name) as access:
-            await promptly(check_server(access.link))
+            with _reaching(config):
+                await promptly(check_server(access.link))
             return await talk(access)
 
     return asyncio.run(run())
+
+
+@contextmanager
+def _reaching(config: Config) -> Iterator[None]:
+    """Where nobody answers at the address that `colony up` left, its server was killed."""
+    try:
+        yield
+    except ServerUnavailable as error:
+        if config.redis is not None:
+            raise
+        detail = f"{error.facts['detail']}: the server of `colony up` does not answer; start it"
+        raise ServerUnavailable(detail=f"{detail} again with `colony up`") from error

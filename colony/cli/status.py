@@ -1,7 +1,7 @@
 """Commands about a colony as a whole: `status`, `rounds`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from colony.access.rounds import Round
     from colony.access.status import Backlog, Status
     from colony.config import Config
+
+SESSION_CHARS: Final = 60
 
 
 @click.command()
@@ -75,7 +77,7 @@ async def _jobs(access: "Access", rq_url: str | None, found: "Status") -> str | 
 
 
 def _write_status(found: "Status", jobs: str | None) -> None:
-    from colony.cli.screen import age, bad, counted, heading, table
+    from colony.cli.screen import age, bad, counted, heading, shortened, table
 
     version = f"version {found.version}" if found.version else "no tree applied"
     click.echo(
@@ -119,6 +121,13 @@ def _write_status(found: "Status", jobs: str | None) -> None:
     if found.waiting_sessions:
         sessions = counted(found.waiting_sessions, "session")
         click.echo(f"  {counted(found.waiting_traces, 'trace')} of {sessions} waiting their turn")
+        for held in found.held_sessions:
+            turn = f", for {held.turn} to end" if held.turn else ""
+            session = shortened(held.session, SESSION_CHARS)
+            click.echo(f"    session {session}: {counted(held.traces, 'trace')}{turn}")
+        more = found.waiting_sessions - len(found.held_sessions)
+        if more > 0:
+            click.echo(f"    and {counted(more, 'session')} more")
     click.echo(heading("\nrounds"))
     if found.rounds:
         _write_rounds(found.rounds, limit=5, indent="  ")

@@ -5,16 +5,25 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from colony.cli.options import asks_colony, formatted
+from colony.cli.options import asks_colony, formatted, named
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from colony.access import Access
+    from colony.access.trace_list import ListedTrace
+    from colony.blobs import Blobs
     from colony.config import Config
+    from colony.dead_letters import Buried
     from colony.records import HopRecord
     from colony.traces import State, Trace
 
 STATES: Final = ("open", "quiet", "ended")
 BODY_CHARS: Final = 120
+DETAIL_CHARS: Final = 400
+CONDITION_CHARS: Final = 60
+SESSION_CHARS: Final = 20
+QUESTION_CHARS: Final = 50
 
 
 @click.command()
@@ -29,7 +38,8 @@ def trace(
 ) -> None:
     """Show the hops of a trace as a tree: ttl left, hop headers, edge, time.
 
-    With --format json bodies are always shown, as far as the tree's trace_bodies keeps them.
+    With --format json bodies are always shown, as far as the tree's trace_bodies keeps them, and
+    conditions of edges in full.
     """
     from colony.cli.session import look
 
@@ -44,32 +54,26 @@ def trace(
 
 @click.command()
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
+@click.option("--session", callback=named, help="Only those of this conversation.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
 @formatted
 @asks_colony
-def traces(config: "Config", state: "State | None", limit: int, output: str) -> None:
-    """List traces, the newest first."""
-    from colony.cli.screen import moment, table, write_json
+def traces(
+    config: "Config", state: "State | None", session: str | None, limit: int, output: str
+) -> None:
+    """List traces, the newest first, with the session and the beginning of what they were asked."""
+    from colony.cli.screen import table, write_json
     from colony.cli.session import look
 
-    found = look(config, lambda access: _newest(access, state, limit))
+    found, complete = look(config, lambda access: _listed(access, state, session, limit))
     if output == "json":
-        write_json([trace.to_json() for trace in found])
+        write_json([listed.to_json() for listed in found])
     elif found:
-        rows = [("id", "began", "sent to", "is", "why")]
-        rows += [
-            (
-                t.id,
-                moment(t.created_at),
-                t.entry,
-                t.cause or t.state,
-                t.reason or t.error_code or "",
-            )
-            for t in found
-        ]
-        table(rows)
+        table([("id", "began", "sent to", "is", "why", "session", "question"), *map(_row, found)])
     else:
         click.echo("no traces")
+    if not complete:
+        click.echo("older traces of the session may be kept: only so many are looked at", err=True)
 
 
 @click.command()
@@ -89,8 +93,8 @@ def cancel(config: "Config", trace_id: str, output: str) -> None:
         click.echo(f"{trace_id} is {cause}{before}")
 
 
-def headline(trace: "Trace", hops: int, *, waits: bool = False) -> str:
-    """A trace in one line; `waits` where an older one of its session is to end first."""
+def headline(trace: "Trace", hops: int, *, waits_for: str | None = None) -> str:
+    """A trace in one line; `waits_for` is an older one of its session that is to end first."""
     from colony.cli.screen import age, bad, counted, heading
 
     parts: list[str] = [trace.state]
@@ -105,8 +109,8 @@ def headline(trace: "Trace", hops: int, *, waits: bool = False) -> str:
         parts.append(bad(counted(trace.dead, "dead letter")))
     if trace.live:
         parts.append(f"{trace.live} under way")
-    if waits:
-        parts.append("waiting for an older trace of its session")
+    if waits_for is not None:
+        parts.append(f"waiting for {waits_for}, an older trace of its session")
     return f"{heading(trace.id)} {', '.join(parts)}"
 
 
@@ -125,6 +129,15 @@ def tree_lines(records: Sequence["HopRecord"], *, bodies: bool = False) -> Itera
                 yield faint(f"{stem}    {line}")
 
 
+def letter_lines(letters: Sequence["Buried"]) -> Iterator[str]:
+    """What died, a line for each letter."""
+    from colony.cli.screen import bad, shortened
+
+    for letter in letters:
+        detail = shortened(letter.facts.get("detail"), DETAIL_CHARS)
+        yield f"{bad(letter.code)} at {letter.cell}  {detail}  {letter.id}"
+
+
 def folded_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
     """The hops as a tree, one line for each chain of them."""
     from colony.access.hop_tree import chains, hop_trees
@@ -139,14 +152,14 @@ def folded_lines(records: Sequence["HopRecord"]) -> Iterator[str]:
 
 
 def _line(record: "HopRecord", start: int) -> str:
-    from colony.cli.screen import age, faint, pairs
+    from colony.cli.screen import age, faint, pairs, shortened
 
     head = record.head
     parts = [f"{head.sender} → {head.target}", faint(f"ttl {head.ttl}")]
     if head.hop:
         parts.append(pairs(head.hop))
     if record.condition:
-        parts.append(faint(f"[{' '.join(record.condition.split())}]"))
+        parts.append(faint(f"[{shortened(record.condition, CONDITION_CHARS)}]"))
     return "  ".join([*parts, faint(f"+{age(record.at - start)}")])
 
 
@@ -168,11 +181,39 @@ def _body_lines(record: "HopRecord") -> list[str]:
     ]
 
 
-async def _newest(access: "Access", state: "State | None", limit: int) -> list["Trace"]:
+def _row(listed: "ListedTrace") -> tuple[str, ...]:
+    from colony.cli.screen import moment, shortened
+
+    trace = listed.trace
+    state = trace.cause or trace.state
+    return (
+        trace.id,
+        moment(trace.created_at),
+        trace.entry,
+        state if listed.waits_for is None else f"waits for {listed.waits_for}",
+        trace.reason or trace.error_code or "",
+        shortened(trace.session or "", SESSION_CHARS),
+        shortened(listed.question or "", QUESTION_CHARS),
+    )
+
+
+async def _listed(
+    access: "Access", state: "State | None", session: str | None, limit: int
+) -> tuple[list["ListedTrace"], bool]:
+    """The newest traces, and whether none of the session may have been passed over."""
     wanted: tuple[State, ...] = STATES if state is None else (state,)
     # A trace that changes its state in between is found twice, the second time as it is.
-    found = {t.id: t for s in wanted for t in await access.trace_list.newest(s, limit=limit)}
-    return sorted(found.values(), key=lambda trace: trace.created_at, reverse=True)[:limit]
+    found: dict[str, Trace] = {}
+    complete = True
+    for each in wanted:
+        if session is None:
+            traces = await access.trace_list.newest(each, limit=limit)
+        else:
+            page = await access.trace_list.of_session(session, each, limit=limit)
+            traces, complete = page.traces, complete and page.complete
+        found |= {trace.id: trace for trace in traces}
+    newest = sorted(found.values(), key=lambda trace: trace.created_at, reverse=True)[:limit]
+    return await access.described(newest), complete
 
 
 async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> None:
@@ -181,13 +222,29 @@ async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> N
 
     found = await access.traces.get(trace_id)
     records = await access.traces.log(trace_id)
-    waits = await access.sessions.waits(trace_id)
+    turn = await access.sessions.waits_for(trace_id, found.session)
+    letters = await _letters(access, found)
     if output == "json":
         hops = [node.to_json() for node in hop_trees(records)]
-        write_json({"record": {**found.to_json(), "waits": waits}, "hops": [*hops]})
+        record = {**found.to_json(), "waits": turn is not None, "waits_for": turn}
+        dead: list[JsonValue] = [letter.told() for letter in letters]
+        write_json({"record": record, "hops": [*hops], "dead_letters": dead})
         return
-    click.echo(headline(found, len(records), waits=waits))
+    if bodies:
+        records = [await _with_blob(access.blobs, record) for record in records]
+    click.echo(headline(found, len(records), waits_for=turn))
     _write(tree_lines(records, bodies=bodies))
+    _write(letter_lines(letters))
+
+
+async def _letters(access: "Access", trace: "Trace") -> list["Buried"]:
+    """The letters of a trace that are still kept, oldest first."""
+    from colony.dead_letters import Which
+
+    if not trace.dead:
+        return []
+    which = Which(trace_id=trace.id, since=trace.created_at)
+    return await access.dead_letters.list(which, limit=trace.dead)
 
 
 async def _show_outputs(access: "Access", trace_id: str, output: str) -> None:
@@ -224,15 +281,32 @@ async def _follow(access: "Access", trace_id: str, output: str, bodies: bool) ->
         if output == "json":
             write_json_line(item.to_json())
         else:
+            shown = await _with_blob(access.blobs, item) if bodies else item
             speech.end()
-            _write([_line(item, start)])
-            _write(f"    {line}" for line in (_body_lines(item) if bodies else ()))
+            _write([_line(shown, start)])
+            _write(f"    {line}" for line in (_body_lines(shown) if bodies else ()))
     found = await access.traces.get(trace_id)
     if output == "json":
         write_json_line({"record": found.to_json()})
     else:
         speech.end()
         click.echo(headline(found, seen))
+        _write(letter_lines(await _letters(access, found)))
+
+
+async def _with_blob(blobs: "Blobs", record: "HopRecord") -> "HopRecord":
+    """The record with the beginnings of a body that is kept apart, while that is there."""
+    from dataclasses import replace
+
+    from colony.errors import BlobUnavailable
+    from colony.records import beginnings
+
+    if record.blob_id is None:
+        return record
+    try:
+        return replace(record, body=beginnings(await blobs.get(record.blob_id)))
+    except BlobUnavailable:
+        return record
 
 
 def _write(lines: Iterable[str]) -> None:

@@ -40,6 +40,7 @@ async def test_every_route_is_documented_and_no_other(access: Access) -> None:
         ("traces", reads.TracesQuery),
         ("messages", reads.MessagesQuery),
         ("threads/{question}/request", reads.RequestQuery),
+        ("documents/{handle}", reads.DocumentQuery),
         ("dead_letters", letters.LettersQuery),
         ("events", events.EventsQuery),
     ],

@@ -8,8 +8,10 @@ import pytest
 from colony.access import Access
 from colony.body import Body, Entry
 from colony.counts import Counts
+from colony.envelope import Headers
 from colony.inbox import Inbox
 from colony.keys import GROUP
+from colony.shelf import Shelf
 from colony.streams import Step, Streams
 from colony.testing.claims import eventually
 
@@ -386,3 +388,43 @@ async def test_a_colony_that_runs_is_ready(http: httpx.AsyncClient, running: Acc
         return (await http.get("/readyz")).status_code == 200
 
     await eventually(ready)
+
+
+async def test_traces_of_a_session_are_listed_with_their_questions(
+    http: httpx.AsyncClient, running: Access
+) -> None:
+    context: Headers = {"session_id": "me"}
+    birth = await running.admission.admit(
+        "/greet", Body.of(Entry.say("user", "you")), context=context
+    )
+    assert await running.endings.wait(birth.trace_id, 10)
+    await ask(running)
+
+    told = await read(http, "/colony/traces", state="ended", session="me")
+
+    assert told["complete"] is True
+    [row] = told["traces"]
+    assert (row["trace_id"], row["session"]) == (birth.trace_id, "me")
+    assert (row["question"], row["waits_for"]) == ("you", None)
+    assert len((await read(http, "/colony/traces", state="ended"))["traces"]) == 2
+    assert (await http.get("/colony/traces?session=")).status_code == 400
+
+
+async def test_a_document_is_read_in_ranges(http: httpx.AsyncClient, access: Access) -> None:
+    birth = await access.admission.admit("/greet", Body.of(Entry.say("user", "you")))
+    shelf = Shelf(access.link, access.keys, birth.trace_id, session="s", server=None)
+    handle, key = await shelf.put("äb".encode())
+    await access.link.command("SADD", access.keys.belongings(birth.trace_id), key)
+
+    for query, expected in (
+        ({}, "äb"),
+        ({"offset": 2}, "b"),
+        ({"limit": 2}, "ä"),
+        ({"offset": 9}, ""),
+    ):
+        found = await http.get(f"/colony/documents/{handle}", params=query)
+        assert (found.status_code, found.headers["Document-Size"]) == (200, "3")
+        assert found.content == expected.encode()
+    gone = await http.get("/colony/documents/blob:x")
+    assert (gone.status_code, gone.json()["code"]) == (404, "document_not_found")
+    assert (await http.get(f"/colony/documents/{handle}?limit=0")).status_code == 400

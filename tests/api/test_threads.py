@@ -60,6 +60,7 @@ async def test_a_question_is_answered_with_its_requests_and_rows(
     assert thread["question"] == QUESTION
     assert [r["size"] for r in thread["requests"]] == [len(body) for body in sent]
     assert {row["row"]["role"] for row in thread["rows"]} == {"user", "assistant", "tool"}
+    assert (thread["answers"], thread["waits_for"]) == ([], None)
 
 
 @pytest.mark.parametrize(

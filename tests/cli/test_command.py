@@ -15,6 +15,7 @@ from colony.cli.failures import told
 from colony.cli.group import COMMANDS
 from colony.cli.screen import age
 from colony.codec import encode_body, encode_head, pack
+from colony.embedded.server import URL_FILE
 from colony.envelope import Head
 from colony.keys import Keys
 from colony.testing.redis_server import RedisServer
@@ -62,6 +63,20 @@ def test_without_a_server_every_question_ends_with_3(colony, arguments: tuple[st
     complaint = colony(*arguments, status=3).stderr
     assert complaint.startswith("colony: server_unavailable: ")
     assert len(complaint.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("send", "/x", "y")])
+def test_the_address_of_a_killed_server_leads_to_up(
+    colony, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    colony.env.pop("COLONY_REDIS_URL")
+    colony.env["COLONY_DATA"] = str(tmp_path)
+    (tmp_path / URL_FILE).write_text("unix:///nowhere/redis.sock")
+
+    complaint = colony(*arguments, status=3).stderr
+
+    assert complaint.startswith("colony: server_unavailable: Redis is unavailable: ")
+    assert complaint.endswith("does not answer; start it again with `colony up`\n")
 
 
 def test_a_server_that_evicts_is_refused(colony, redis_binary: Path) -> None:

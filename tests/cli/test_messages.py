@@ -174,6 +174,37 @@ def test_a_session_is_a_header_beside_the_others(up) -> None:
     assert first["headers"]["context"] == {"a": "b", "session_id": "me"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--context", "session_id:=7"), "only as a text, not as 7"),
+        (("--context", "session_id="), "only as a text, not as ''"),
+        (("--context", "session_id:=7", "--session", "7"), "only as a text, not as 7"),
+        (
+            ("--context", "session_id=y", "--session", "x"),
+            "--session x and --context session_id=y disagree",
+        ),
+    ],
+)
+def test_a_conversation_that_would_be_none_is_refused(colony, arguments, complaint: str) -> None:
+    assert complaint in colony("send", "/greet", "you", *arguments, status=2).stderr
+
+
+def test_a_conversation_may_be_named_twice(up) -> None:
+    arguments = ("--context", "session_id=me", "--session", "me", "--wait", "10")
+    told = up.json("send", "/greet", "you", *arguments)
+
+    assert up.json("trace", told["trace_id"])["record"]["session"] == "me"
+
+
+def test_an_answer_that_is_an_error_ends_with_1(up) -> None:
+    for following in ("--wait=10", "--follow"):
+        told = up("send", "/out", "no", "--hop", "error_code=iteration_limit", following, status=1)
+
+        assert told.stderr.splitlines()[-1] == "no answer: iteration_limit"
+        assert told.stdout == "no\n"
+
+
 def test_what_cannot_be_sent_is_refused_in_one_line(up, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_text("{}")
 

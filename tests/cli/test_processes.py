@@ -224,6 +224,7 @@ def test_the_demo_answers_with_quotes_and_cleans_up(run, tmp_path: Path) -> None
     assert "[source: file:///dalen-sun-valve.md]" in output
     assert "@external → /prep" in output
     assert "rounds of tool calls" in output
+    assert "`colony new notes`" in output.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 

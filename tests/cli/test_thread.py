@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from colony.access.threads import RecordedRow
 from colony.body import Body, Entry
+from colony.cli.thread_rows import answer_lines, row_lines
 from colony.testing.harness import Harness
 from colony.testing.messages_server import MessagesServer
 from colony.testing.model_server import ModelServer
 from colony.topology.load import load
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, TopologySpec
 from colony.trees import shipped
+from tests.colonies.cells import with_params
 from tests.colonies.folding import Model, folding_tree, serving, summary
 
 CALL = {"text": "I look.", "tool_calls": [{"id": "c-1", "name": "tool-a", "arguments": {"q": "ä"}}]}
@@ -30,16 +34,21 @@ class Asked:
     sent: list[bytes]
 
 
+def tool_loop(base_url: str) -> TopologySpec:
+    """The tool loop with a model behind an address."""
+    place = {"provider": "openai", "model": "m-1", "base_url": base_url, "max_tokens": 5}
+    spec = load(shipped("tool-loop"), environment={}).publishable()
+    cells = [
+        cell.model_copy(update={"params": place}) if cell.path == "/llm" else cell
+        for cell in spec.cells
+    ]
+    return spec.model_copy(update={"cells": tuple(cells)})
+
+
 @pytest.fixture
 def asked(redis_url: str) -> Asked:
     async def ask(base_url: str) -> str:
-        place = {"provider": "openai", "model": "m-1", "base_url": base_url, "max_tokens": 5}
-        spec = load(shipped("tool-loop"), environment={}).publishable()
-        cells = [
-            cell.model_copy(update={"params": place}) if cell.path == "/llm" else cell
-            for cell in spec.cells
-        ]
-        async with Harness(redis_url, spec.model_copy(update={"cells": tuple(cells)})) as harness:
+        async with Harness(redis_url, tool_loop(base_url)) as harness:
             trace_id = await harness.ask("/capture", "What is it?", context={"turn_id": "q-1"})  # type: ignore[arg-type]
             await harness.finish()
             return trace_id
@@ -62,13 +71,18 @@ def test_a_request_is_printed_byte_for_byte(colony: Any, asked: Asked) -> None:
 
 
 def test_a_request_is_shown_message_by_message(colony: Any, asked: Asked) -> None:
-    head, beside, settings, *lines = colony(*named("q-1")).stdout.splitlines()
+    head, beside, rounds, settings, *lines = colony(*named("q-1")).stdout.splitlines()
 
     assert head.startswith("/llm  iter 1  openai m-1  attempt 2  ")
     assert beside.startswith("  beside: /llm  iter 1  openai m-1  attempt 1  ")
+    assert rounds == "  2 rounds: 0…1 (--iter N)"
     assert settings == "model=m-1 temperature=0.7 max_tokens=10"
     messages = json.loads(asked.sent[-1])["messages"]
-    sizes = [len(compact(message)) for message in messages]
+    arguments = messages[2]["tool_calls"][0]["function"]["arguments"]
+    texts = [message["content"] for message in messages]
+    texts[2] += arguments
+    sizes = [len(text.encode()) for text in texts]
+    assert sizes[1] == len("What is it?")
     assert lines == [
         "",
         f"[0]  system  {sizes[0]} bytes",
@@ -79,15 +93,22 @@ def test_a_request_is_shown_message_by_message(colony: Any, asked: Asked) -> Non
         "",
         f"[2]  assistant  {sizes[2]} bytes",
         "I look.",
-        f"→ tool-a c-1  {messages[2]['tool_calls'][0]['function']['arguments']}",
+        f"→ tool-a c-1  {arguments}",
         "",
         f"[3]  tool  c-1  {sizes[3]} bytes",
         messages[3]["content"],
     ]
 
 
-def compact(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+def said(content: Any) -> list[bytes]:
+    """The texts of blocks, and whole those that are none."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [
+        str(
+            block["text"] if block["type"] == "text" else json.dumps(block, ensure_ascii=False)
+        ).encode()
+        for block in blocks
+    ]
 
 
 def test_a_request_is_told_as_json(colony: Any, asked: Asked) -> None:
@@ -102,11 +123,22 @@ def test_a_request_is_told_as_json(colony: Any, asked: Asked) -> None:
 def test_the_record_is_shown_row_by_row(colony: Any, asked: Asked) -> None:
     lines = colony(*named("q-1", "--record")).stdout.splitlines()
     rows = colony.json(*named("q-1", "--record"))
+    sent = json.loads(asked.sent[-1])["messages"]
+    arguments = sent[2]["tool_calls"][0]["function"]["arguments"]
 
-    assert lines[1::2] == [row["row"]["turn"] for row in rows]
-    assert lines[0].startswith("/store:")
-    assert " iter 0  user  " in lines[0]
-    assert lines[0].endswith(f"  {rows[0]['size']} bytes")
+    store = lines[0].partition(" ")[0]
+    assert lines == [
+        f"{store} 1  iter 0  user  11 bytes",
+        "user: What is it?",
+        lines[2],
+        f"→ tool-a c-1  {arguments}",
+        "assistant: I look.",
+        f"{store} 3  iter 0  tool  c-1  {len(sent[3]['content'])} bytes",
+        f"← c-1  {sent[3]['content']}",
+        "output at /sink  answer",
+        "It is blue.",
+    ]
+    assert lines[2].startswith(f"{store} 2  iter 0  assistant  claimed  ")
     assert {row["row"]["role"] for row in rows} == {"user", "assistant", "tool"}
     assert colony.json(*named("q-1", "--record", "--iter", "0")) == rows
 
@@ -114,7 +146,10 @@ def test_the_record_is_shown_row_by_row(colony: Any, asked: Asked) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("nobody",), "thread_not_found: nothing is kept of the question nobody"),
+        (
+            ("nobody",),
+            "thread_not_found: nothing is kept of the question nobody; `colony traces` lists",
+        ),
         (("nobody", "--record"), "thread_not_found: nothing is kept of the question nobody"),
         (
             ("q-1", "--record", "--iter", "9"),
@@ -123,6 +158,7 @@ def test_the_record_is_shown_row_by_row(colony: Any, asked: Asked) -> None:
         (("q-1", "--iter", "9"), "/llm in iteration 9 sent nothing that is kept, but /llm in 0, 1"),
         (("q-1", "--raw", "--format", "json"), "--raw is bytes"),
         (("q-1", "--record", "--cell", "/llm"), "go with --view"),
+        (("q-1", "--record", "--view"), "give one"),
     ],
 )
 def test_what_cannot_be_shown_is_said(
@@ -162,13 +198,14 @@ def test_a_request_of_another_protocol_is_shown_as_well(colony: Any, redis_url: 
     with MessagesServer([{"content": "It is blue."}]) as server:
         trace_id = asyncio.run(ask(server.base_url))
 
-    _, settings, tools, *lines = colony(*named(trace_id)).stdout.splitlines()
+    _, rounds, settings, tools, *lines = colony(*named(trace_id)).stdout.splitlines()
+    assert rounds == "  1 round: 0"
     assert settings.startswith("model=m-1 max_tokens=4096")
     assert tools == "tools: look"
     assert lines[:3] == ["", "system", "You are terse."]
     assert json.dumps(block, ensure_ascii=False) in lines
     assert [line for line in lines if line.startswith("[")] == [
-        f"[{n}]  {message['role']}  {len(compact(message))} bytes"
+        f"[{n}]  {message['role']}  {sum(map(len, said(message['content'])))} bytes"
         for n, message in enumerate(server.requests[0].messages)
     ]
 
@@ -218,10 +255,12 @@ def test_a_summary_is_shown_with_the_rounds_it_stands_for(colony: Any, folded: F
     lines = colony(*named("q-1", "--record")).stdout.splitlines()
     rows = colony.json(*named("q-1", "--record"))
     (number,) = [n for n, line in enumerate(lines) if "  summary  " in line]
+    told = summary(1).rstrip().splitlines()
 
-    assert (len(rows), len(lines)) == (10, 20)
-    assert "  up to and with round 2  summary  " in lines[number]
-    assert json.loads(lines[number + 1])["text"] == summary(1)
+    assert len(rows) == 10
+    assert f"  iter 0…2  summary  {len(summary(1))} bytes" in lines[number]
+    assert lines[number + 1 : number + 1 + len(told)] == ["assistant: " + told[0], *told[1:]]
+    assert lines[-2:] == ["output at /sink  answer", "done"]
     roles = [row["row"]["role"] for row in colony.json(*named("q-1", "--record", "--iter", "2"))]
     assert roles == ["assistant", "tool", "summary"]
 
@@ -261,3 +300,108 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent_to_it(
     assert "\\x1b]0;title\\x07 red \\x1b[31m\\x0d\tend\\x9b" in lines
     body = json.loads(colony(*named(trace_id, "--raw")).stdout_bytes)
     assert body["messages"][-1]["content"] == said
+
+
+def test_a_summary_is_told_from_what_the_model_said(colony: Any, folded: Folded) -> None:
+    lines = colony(*named("q-1")).stdout.splitlines()
+
+    assert "  5 rounds: 0…4 (--iter N); /compact/condense in 3 (--cell PATH)" in lines
+    marked = [line for line in lines if "summary of rounds" in line]
+    assert marked == [f"[2]  assistant  summary of rounds 0…2  {len(summary(1))} bytes"]
+
+
+def test_a_long_text_of_the_record_is_shortened_with_its_size(colony: Any, redis_url: str) -> None:
+    async def ask(base_url: str) -> str:
+        async with Harness(redis_url, tool_loop(base_url)) as harness:
+            trace_id = await harness.ask("/capture", "ä\x1b" * 9_000)
+            await harness.finish()
+            return trace_id
+
+    with ModelServer([{"text": "It is \x1b[31mred."}]) as server:
+        trace_id = asyncio.run(ask(server.base_url))
+    head, question, *_, answer = colony(*named(trace_id, "--record")).stdout.splitlines()
+
+    assert head.endswith("  user  27000 bytes")
+    assert question.startswith("user: ä\\x1bä")
+    assert question.endswith("… [27000 bytes]")
+    assert answer == "It is \\x1b[31mred."
+    [row, *_] = colony.json(*named(trace_id, "--record"))
+    assert json.loads(row["row"]["turn"])["text"] == "ä\x1b" * 9_000
+
+
+def test_a_question_of_a_conversation_is_shown_with_its_answer(colony: Any, redis_url: str) -> None:
+    spec = with_params(
+        load(shipped("research"), environment={}).publishable(),
+        "/planner",
+        {"provider": "scripted", "script": [{"text": "It is blue."}]},
+    )
+
+    async def ask() -> list[str]:
+        async with Harness(redis_url, spec, root=shipped("research")) as harness:
+            asked = []
+            for text in ("What is it?", "And now?"):
+                context: Any = {"session_id": "me"}
+                asked.append(await harness.ask("/prep", text, context=context))
+                await harness.finish()
+            return asked
+
+    first, second = asyncio.run(ask())
+
+    for question in (first, second):
+        *_, title, said = colony(*named(question, "--record")).stdout.splitlines()
+        assert title.startswith("/memory:conversation ")
+        assert title.endswith("  answer")
+        assert said == "It is blue."
+        *_, row = colony.json(*named(question, "--record"))
+        assert row["table"] == "conversation"
+        assert json.loads(row["row"]["answer"])[0]["text"] == "It is blue."
+    lines = colony(*named(second, "--record")).stdout.splitlines()
+    assert "  user  behind 2 earlier entries  " in lines[0]
+    assert lines[1:4] == ["user: What is it?", "assistant: It is blue.", "user: And now?"]
+
+
+def test_a_question_that_waits_for_its_turn_says_for_whom(colony: Any, redis_url: str) -> None:
+    spec = load(shipped("research"), environment={}).publishable()
+
+    async def ask() -> tuple[str, str]:
+        async with Harness(redis_url, spec, root=shipped("research")) as harness:
+            context: Any = {"session_id": "me"}
+            asked = [await harness.ask("/prep", text, context=context) for text in ("a?", "b?")]
+            while moving := [d for d in await harness.pending() if d.head.trace_id == asked[1]]:
+                await harness.step(moving[0])
+            return asked[0], asked[1]
+
+    first, second = asyncio.run(ask())
+
+    told = colony(*named(second), status=2).stderr
+    assert told.rstrip().endswith(f"it waits for {first}, an older trace of its session, to end")
+    told = colony(*named(second, "--record"), status=2).stderr
+    assert told.rstrip().endswith(f"question {second}: it waits for {first}")
+
+
+def test_an_output_that_is_no_answer_says_why() -> None:
+    output: Any = {
+        "path": "/sink",
+        "hop": {"error_code": "iteration_limit"},
+        "body": {"messages": [Entry.say("assistant", "I stop here.").to_json()]},
+    }
+
+    lines = [click.unstyle(line) for line in answer_lines([], [output])]
+
+    assert lines == ["output at /sink  answer  iteration_limit", "I stop here."]
+    assert [click.unstyle(line) for line in answer_lines([], [])] == ["no answer is found"]
+
+
+def test_a_row_of_another_tree_is_shown_as_it_is() -> None:
+    values: Any = {"iter": 3, "role": "party", "fired": 7, "turn": "no JSON", "call_id": "c"}
+    called: Any = {**values, "turn": json.dumps({"text": "x", "type": "tool_call", "id": "c"})}
+    nothing: Any = {**values, "turn": None}
+
+    shown = [
+        [click.unstyle(line) for line in row_lines(RecordedRow("/s", "t", 1, row))]
+        for row in (values, called, nothing)
+    ]
+
+    assert shown[0] == ["/s:t 1  iter 3  party  c  fired 7  7 bytes", "no JSON"]
+    assert shown[1][1] == "→  c  x"
+    assert shown[2][1] == "null"

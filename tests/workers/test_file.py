@@ -327,15 +327,23 @@ def test_a_cell_without_a_folder_is_declared_with_what_it_can_do() -> None:
     }
 
 
-async def test_a_read_behind_any_end_is_empty(base: Path) -> None:
+async def test_a_read_behind_any_end_holds_nothing_and_says_so(base: Path) -> None:
     host = RecordingHost.of("file")
     handle = await host.shelve("kept")
-    for path in ("notes/a.txt", handle):
-        for offset in (100, 2**63 - 1, 2**63, 2**200):
+    for path, size in (("notes/a.txt", 23), (handle, 4)):
+        for offset in (size, 100, 2**63 - 1, 2**63, 2**200):
             emission = await ask(base, host, op="read", path=path, offset=offset)
 
-            assert text(emission) == ""
+            assert text(emission) == f"… [{size} bytes total; offset {offset} is behind the end]"
             assert "error_code" not in emission.hop
+            whole = await ask(base, host, op="read", path=path, offset=offset, mode="base64")
+            assert text(whole) == ""
+
+
+async def test_an_empty_file_is_read_without_a_mark(base: Path) -> None:
+    (base / "empty").write_text("")
+
+    assert text(await ask(base, op="read", path="empty")) == ""
 
 
 async def test_what_is_no_text_is_read_on_where_what_is_shown_of_it_ends(base: Path) -> None:

@@ -50,7 +50,8 @@ async def from_character(wish: Wish, read: Read, *, limit: int) -> tuple[Wish, S
 
 
 def told(wish: Wish, piece: Slice, *, max_bytes: int) -> Answer:
-    """A range of a file as text; one that ends before the file does says where to read on."""
+    """A range of a file as text; one that ends before the file does says where to read on, and one
+    that begins behind its end says so."""
     if wish.mode == "base64":
         text, end = base64.b64encode(piece.data).decode(), wish.offset + len(piece.data)
     else:
@@ -63,6 +64,8 @@ def told(wish: Wish, piece: Slice, *, max_bytes: int) -> Answer:
     if end < piece.size:
         hop.update(truncated=True, next_offset=end)
         marks.append(f"read on at offset {end}")
+    elif not piece.data and wish.offset:
+        marks.append(f"offset {wish.offset} is behind the end")
     if marks and wish.mode == "text":
         cut = "truncated, " if end < piece.size else ""
         text += f"… [{'; '.join([f'{cut}{piece.size} bytes total', *marks])}]"
