@@ -6,7 +6,7 @@ The arguments of every operation are closed: a misspelled one refuses the whole 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
@@ -302,6 +302,10 @@ class StoreReply:
     def refused(cls, operation: str, error: StoreError) -> "StoreReply":
         """The answer to an operation that changed nothing because of `error`."""
         return cls(operation, error_code=error.code, detail=str(error))
+
+    def untold(self, error: StoreError) -> "StoreReply":
+        """The answer to the same operation, whose rows `error` keeps from being told."""
+        return replace(self, rows=None, error_code=error.code, detail=str(error))
 
     @property
     def won(self) -> bool:

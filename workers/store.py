@@ -9,8 +9,15 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from colony.body import Entry, explain
 from colony.cell import QUICK, Cell
+from colony.codec import encode_body
 from colony.envelope import Emission, Envelope
-from colony.errors import InvalidOperation, StoreError, TopologyError
+from colony.errors import (
+    BodyTooLarge,
+    InvalidOperation,
+    ResultTooLarge,
+    StoreError,
+    TopologyError,
+)
 from colony.host import Host
 from colony.operations import Operation, Settle, StoreReply, parse_operation
 from colony.paths import parent, within
@@ -83,10 +90,9 @@ class Store(Cell):
             reply = StoreReply.refused(str(error.facts["operation"]), error)
         if quiet and not reply.won and reply.error_code is None:
             return []
-        failed = reply.error_code is not None
-        result = Entry.result((call and call.id) or "", reply.text, is_error=failed)
+        answer = _sendable(reply, (call and call.id) or "", said)
         duration_ms = round((time.monotonic() - started) * 1000)
-        return [Emission.of(result, *said, **reply.hop(), duration_ms=duration_ms)]
+        return [answer.model_copy(update={"hop": {**answer.hop, "duration_ms": duration_ms}})]
 
     async def _do(self, operation: Operation, envelope: Envelope, host: Host) -> StoreReply:
         name = operation.operation
@@ -112,6 +118,21 @@ def _read(call: Entry | None) -> Operation:
     if call is None or call.type != "tool_call":
         raise InvalidOperation(operation="error", detail="the first message has to be a tool_call")
     return parse_operation(call.text or "")
+
+
+def _sendable(reply: StoreReply, call_id: str, said: Sequence[Entry]) -> Emission:
+    """The answer, or an error in its place where no body could hold it."""
+    answer = _answer(reply, call_id, said)
+    try:
+        encode_body(answer.body)
+    except BodyTooLarge as error:
+        return _answer(reply.untold(ResultTooLarge(**error.facts)), call_id, said)
+    return answer
+
+
+def _answer(reply: StoreReply, call_id: str, said: Sequence[Entry]) -> Emission:
+    result = Entry.result(call_id, reply.text, is_error=reply.error_code is not None)
+    return Emission.of(result, *said, **reply.hop())
 
 
 def _seeds(files: Mapping[str, str]) -> dict[str, tuple[Row, ...]]:

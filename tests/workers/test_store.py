@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from colony.body import Body, Entry
+from colony.codec import MAX_BODY_BYTES, encode_body
 from colony.envelope import Emission, Envelope, new_id
 from colony.errors import TopologyError
 from colony.hosting import LiveHost
@@ -218,3 +219,46 @@ async def test_seeds_of_the_cell_fill_a_fresh_table(link: Link) -> None:
 async def test_a_broken_seed_keeps_the_cell_from_starting(link: Link, seed: str) -> None:
     with pytest.raises(TopologyError):
         await handle(link, insert("a"), files={"seed/notes.jsonl": seed})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_rows_that_no_body_holds_are_an_error_under_the_id_of_the_call(
+    link: Link, over: int
+) -> None:
+    select = call(operation="select", table="thread", columns=["turn"])
+    await handle(link, call(operation="insert", table="thread", row={"turn": ""}))
+    (empty,) = await handle(link, select)
+    # A long text has a length of five bytes in msgpack, a short one of one.
+    size = MAX_BODY_BYTES - len(encode_body(empty.body)) - 4 + over
+    await handle(link, call(operation="update", table="thread", set={"turn": "x" * size}))
+
+    (found,) = await handle(link, select)
+
+    (entry,) = found.body.entries
+    assert (entry.id, found.hop["rows_affected"]) == ("call-1", 1)
+    assert found.hop.get("error_code") == ("result_too_large" if over else None)
+    assert (f"would have {MAX_BODY_BYTES + 1} bytes" in str(entry.text)) == bool(over)
+    assert bool(entry.is_error) == bool(over)
+
+
+async def test_a_round_that_is_won_by_more_than_a_body_holds_is_told_so(link: Link) -> None:
+    text = "x" * (MAX_BODY_BYTES // 2)
+    known = {"turn_id": "t-7", "iter": 0}
+    first = {**known, "role": "tool", "turn": text}
+    await handle(link, call(operation="insert", table="thread", row=first))
+    last = {**known, "role": "assistant", "turn": text, "fired": 0}
+    settle = call(
+        operation="settle",
+        table="thread",
+        row=last,
+        key=known,
+        expects=["a"],
+        answers=["a"],
+        guard={"role": "assistant"},
+        quiet_unless_won=True,
+    )
+
+    (found,) = await handle(link, settle)
+
+    assert found.hop["error_code"] == "result_too_large"
+    assert found.hop["rows_affected"] == 1
