@@ -19,8 +19,8 @@ MOST_KEPT_BYTES = 64 << 20
 
 # So much of a text that is kept whole is its end where only a part is shown, if that has room for
 # it: what a command complains of stands there, and what a document comes to.
-END_BYTES = 4 * 1024
-_LEAST_WITH_END = 4 * END_BYTES
+_END_BYTES = 4 * 1024
+_LEAST_WITH_END = 4 * _END_BYTES
 
 # The hop key with the handles of what an emission's results are kept under whole.
 SHELVED_KEY = "shelved"
@@ -29,6 +29,8 @@ _HANDLE = "blob:"
 # The digest of a text, and the trace that keeps it.
 _NAMED = r"blob:(?P<digest>[0-9a-f]{32})@(?P<trace>[0-9A-Za-z._-]{1,64})"
 _WRITTEN = re.compile(rf"{_NAMED}\Z")
+# In a sentence: the point that may end it is none of the trace's.
+_MENTIONED = re.compile(r"blob:[0-9a-f]{32}@[0-9A-Za-z._-]{0,63}[0-9A-Za-z_-]")
 _KEPT = re.compile(rf"\n\[kept: (?P<size>[0-9]{{1,15}}) bytes at (?P<handle>{_NAMED})\]\Z")
 
 # A tool that has cut its text to the limit itself is let through with the marks it has set.
@@ -67,8 +69,8 @@ def ends_of(data: bytes, max_bytes: int) -> str:
     """As `head_of`, and behind the mark the end of `data` instead of as much of its head."""
     if len(data) <= max_bytes or max_bytes < _LEAST_WITH_END:
         return head_of(data.decode(errors="ignore"), max_bytes, size=len(data))
-    head = data[: max_bytes - END_BYTES].decode(errors="ignore")
-    end = data[-END_BYTES:].decode(errors="ignore")
+    head = data[: max_bytes - _END_BYTES].decode(errors="ignore")
+    end = data[-_END_BYTES:].decode(errors="ignore")
     return f"{head_of(head, max_bytes, size=len(data))}\n{end}"
 
 
@@ -100,6 +102,11 @@ def read_handle(written: str) -> tuple[str, str] | None:
 def is_handle(written: str) -> bool:
     """Whether a path is meant as the handle of a text that is kept whole."""
     return written.startswith(_HANDLE)
+
+
+def handles_in(text: str) -> list[str]:
+    """The handles that a text names, in their order."""
+    return _MENTIONED.findall(text)
 
 
 def with_handle(text: str, handle: str, *, size: int) -> str:

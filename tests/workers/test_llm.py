@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from colony.body import Attachment, Body, Entry
 from colony.codec import encode_body
 from colony.envelope import Emission, Envelope
+from colony.results import handle_of, with_handle
 from colony.testing.host import RecordingHost
 from colony.testing.model_server import ModelServer
 from colony.topology.model import ToolDeclaration
@@ -696,6 +697,64 @@ async def test_script_may_repeat_what_the_tools_of_the_question_gave() -> None:
     (emission,) = await ask(scripted({"text": "They say: {results}."}), envelope(*thread))
 
     assert emission.body.entries[0].text == "They say: one\ntwo."
+
+
+@pytest.mark.parametrize("iteration", ["3", 3, 3.0])
+async def test_script_goes_by_the_count_of_the_tree_where_rounds_have_left(iteration: Any) -> None:
+    host = scripted(*({"text": f"step {n}"} for n in range(5)))
+    shown = (QUESTION, Entry.say("assistant", "GOAL"), wrapped("a"), Entry.result("a", "one"))
+
+    (emission,) = await ask(host, envelope(*shown, context={"iter": iteration}))
+    (fold,) = await ask(host, envelope(context={"iter": iteration}))
+
+    assert emission.body.entries[0].text == "step 3"
+    assert fold.body.entries[0].text == "step 0"
+
+
+@pytest.mark.parametrize("iteration", ["", "no number", "1e999", -7, None, [1], True])
+async def test_script_goes_by_the_thread_where_nothing_counts(iteration: Any) -> None:
+    host = scripted(*({"text": f"step {n}"} for n in range(5)))
+    thread = (QUESTION, wrapped("a"), Entry.result("a", "one"))
+
+    (emission,) = await ask(host, envelope(*thread, context={"iter": iteration}))
+
+    assert emission.body.entries[0].text == "step 1"
+
+
+async def test_script_may_name_the_question_and_the_newest_handle() -> None:
+    old, new = (handle_of(data, "t-1") for data in (b"old", b"new"))
+    thread = (
+        Entry.say("user", "before"),
+        Entry.say("assistant", f"It is in {old}."),
+        Entry.say("user", "And {results}?"),
+        wrapped("a"),
+        Entry.result("a", with_handle("long", new, size=70_000)),
+        wrapped("b", path=old),
+        Entry.result("b", "short"),
+    )
+    call = {"name": "file", "arguments": {"path": "{handle}", "more": [{"of": "{question}"}, 1]}}
+    host = scripted({}, {}, {"text": "{question} {handle} {other}", "tool_calls": [call]})
+
+    (emission,) = await ask(host, envelope(*thread))
+
+    asked, said = emission.body.entries
+    assert said.text == f"And {{results}}? {new} {{other}}"
+    arguments = json.loads(json.loads(asked.text or "")["arguments"])
+    assert arguments == {"path": new, "more": [{"of": "And {results}?"}, 1]}
+
+
+async def test_script_finds_a_handle_in_an_earlier_answer_and_leaves_the_rest_as_it_is() -> None:
+    handle = handle_of(b"old", "t-1")
+    call = {"name": "file", "arguments": {"path": "{handle}"}}
+    host = scripted({"tool_calls": [call, {**call, "arguments": '{"path": "{handle}"}'}]})
+    told = (Entry.say("user", "before"), Entry.say("assistant", f"See {handle}."), QUESTION)
+
+    (known,) = await ask(host, envelope(*told))
+    (unknown,) = await ask(host)
+
+    written = [json.loads(e.text or "")["arguments"] for e in known.body.entries]
+    assert written == [json.dumps({"path": handle}), '{"path": "{handle}"}']
+    assert "{handle}" in (unknown.body.entries[0].text or "")
 
 
 async def test_script_may_hold_errors_and_other_reasons() -> None:

@@ -74,13 +74,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call. `seed` is the same whenever the same call is made again."""
+    """One call. `seed` is the same whenever the same call is made again.
+
+    `iteration` is how many rounds the tree has counted before it; 0 where it counts none.
+    """
 
     entries: tuple[Entry, ...]
     system: str | None
     tools: tuple[Tool, ...]
     generation: Generation
     seed: str
+    iteration: int = 0
 
 
 class Call(Frozen):

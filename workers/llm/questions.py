@@ -35,6 +35,7 @@ async def question_in(envelope: Envelope, params: Params, host: Host) -> Request
             tools=system_state.tools(state) or _declared(host.tools),
             generation=overrides.overlaid(params, state),
             seed=_seed(envelope),
+            iteration=_iteration(envelope),
         )
     except BodyError as error:
         return Failure(
@@ -46,12 +47,12 @@ async def question_in(envelope: Envelope, params: Params, host: Host) -> Request
         )
 
 
-def one_token(params: Params) -> Request:
-    """The least that a model can be asked."""
+def one_token(params: Params, tools: Sequence[ToolDeclaration]) -> Request:
+    """The least that a model can be asked; one of this process is offered its tools as well."""
     return Request(
         entries=(Entry.say("user", "ping"),),
         system=None,
-        tools=(),
+        tools=() if params.is_remote else _declared(tools),
         generation=overrides.overlaid(params, {}).model_copy(update={"max_tokens": 1}),
         seed="probe",
     )
@@ -94,3 +95,12 @@ def _seed(envelope: Envelope) -> str:
     if turn is None:
         return envelope.id
     return json.dumps([turn, envelope.context.get("iter")])
+
+
+def _iteration(envelope: Envelope) -> int:
+    # Anybody may have set it, to anything; a tree may count in numbers or in their texts.
+    found = envelope.context.get("iter")
+    try:
+        return max(0, int(found)) if isinstance(found, (int, float, str)) else 0
+    except ValueError:
+        return 0

@@ -1,17 +1,19 @@
 """Scripted answers: a model that gives what the cell's params say, for tests and demonstrations.
 
-Which answer is given depends on the thread alone, so any number of workers give the same one: the
-first to a question, the second once one round of calls has been made for it, and so on; the last
-one is repeated. Where a text says `{results}`, what the tools of the question gave stands there.
+Which answer is given depends on the message alone, so any number of workers give the same one: the
+first to a question, the second once one round of calls has been made for it, and so on, whatever of
+the rounds is still shown; the last one is repeated. Placeholders in its texts stand for what the
+thread holds.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field, JsonValue
 
 from colony.body import Entry, Frozen
+from colony.results import handles_in
 from workers.llm.answers.calls import made_up_id
 from workers.llm.offline.handed import handed
 from workers.llm.provider import (
@@ -28,8 +30,7 @@ from workers.llm.provider import (
 )
 from workers.llm.threads.thread import rounds
 
-RESULTS = "{results}"
-
+_PLACEHOLDER = re.compile(r"\{(?:question|results|handle)\}")
 _OUTCOMES: dict[FinishReason, Outcome] = {"length": "truncated", "content_filter": "refused"}
 _PROBLEMS: dict[FinishReason, CallProblem] = {"length": "truncated"}
 _WORD = re.compile(r"\S+\s*|\s+")
@@ -70,11 +71,11 @@ class Scripted:
     async def complete(self, request: Request, witness: Witness) -> Reply:
         """The answer that the script has for this point of the thread, told word by word."""
         witness.sent(handed(request, self._model))
-        step = min(rounds(request.entries), len(self._script) - 1)
-        scripted = self._script[step]
+        scripted = self._script[min(_step(request), len(self._script) - 1)]
         if scripted.error is not None:
             return Failure(scripted.error, scripted.text or "the script says so", kind="scripted")
-        usage, text = scripted.usage, _filled(scripted.text, request.entries)
+        known = _known(request.entries)
+        usage, text = scripted.usage, _filled(scripted.text, known)
         reason = scripted.finish_reason or ("tool_calls" if scripted.tool_calls else "stop")
         for word in _WORD.findall(text or ""):
             await witness.text(word)
@@ -84,7 +85,7 @@ class Scripted:
             finish_reason=reason,
             text=text,
             calls=tuple(
-                _call(call, request.seed, position, _PROBLEMS.get(reason))
+                _call(call, known, made_up_id(request.seed, position), _PROBLEMS.get(reason))
                 for position, call in enumerate(scripted.tool_calls)
             ),
             tokens_prompt=usage.prompt_tokens if usage else None,
@@ -95,20 +96,52 @@ class Scripted:
         """Nothing is held."""
 
 
-def _filled(text: str | None, entries: Sequence[Entry]) -> str | None:
-    if text is None or RESULTS not in text:
-        return text
-    found: list[str] = []
+def _step(request: Request) -> int:
+    """How many rounds were made for the question: rounds that left the view count as well."""
+    shown = rounds(request.entries)
+    # A thread that shows none is not that of the loop, though the count rides along: a fold's.
+    return max(shown, request.iteration) if shown else 0
+
+
+def _known(entries: Sequence[Entry]) -> dict[str, str]:
+    """What each placeholder stands for; one that has nothing to stand for is not there."""
+    asked, results, handles = "", list[str](), list[str]()
     for entry in entries:
+        text = entry.text or ""
         if entry.origin == "user" and entry.type == "text":
-            found.clear()
-        elif entry.type == "tool_result" and entry.text is not None:
-            found.append(entry.text)
-    return text.replace(RESULTS, "\n".join(found))
+            asked, results = text, []
+        elif entry.type == "tool_result":
+            results.append(text)
+        if entry.type != "tool_call":
+            handles += handles_in(text)
+    newest = {"{handle}": handles[-1]} if handles else {}
+    return {"{question}": asked, "{results}": "\n".join(results), **newest}
 
 
-def _call(call: ScriptedCall, seed: str, position: int, problem: CallProblem | None) -> Call:
+def _filled(text: str | None, known: Mapping[str, str]) -> str | None:
+    if text is None:
+        return None
+    return _PLACEHOLDER.sub(lambda found: known.get(found[0], found[0]), text)
+
+
+def _filled_within(value: JsonValue, known: Mapping[str, str]) -> JsonValue:
+    match value:
+        case str():
+            return _filled(value, known)
+        case list():
+            return [_filled_within(one, known) for one in value]
+        case dict():
+            return {name: _filled_within(one, known) for name, one in value.items()}
+    return value
+
+
+def _call(
+    call: ScriptedCall, known: Mapping[str, str], made_up: str, problem: CallProblem | None
+) -> Call:
     arguments = call.arguments
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    call_id = call.id or made_up_id(seed, position)
-    return Call(id=call_id, name=call.name, arguments=text, problem=problem)
+    text = (
+        arguments
+        if isinstance(arguments, str)
+        else json.dumps(_filled_within(arguments, known), ensure_ascii=False)
+    )
+    return Call(id=call.id or made_up, name=call.name, arguments=text, problem=problem)
