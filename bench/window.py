@@ -40,7 +40,7 @@ _NO_CAPS: Mapping[str, Mapping[str, JsonValue]] = {
         "max_view_bytes": _UNBOUNDED,
         "max_rounds": _UNBOUNDED,
     },
-    PREP: {"max_questions": 1_000, "max_view_bytes": 5_000_000},
+    PREP: {"max_questions": 1_000, "max_view_bytes": 1_000_000},
 }
 _PARAMETERS: Mapping[str, JsonValue] = {
     "type": "object",

@@ -14,7 +14,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {
     name: (DOCS / f"{name}.md").read_text()
-    for name in ("cells", "cell-types", "compaction", "models", "tools")
+    for name in ("cells", "cell-types", "compaction", "models", "tools", "window")
 }
 
 

@@ -27,7 +27,6 @@ from colony.host import Host, Source
 from colony.keeping.audit import LOST
 from colony.operations import OPERATIONS
 from colony.topology.model import HiveParams, Isolation
-from colony.trees import shipped
 from tests.pages import DOCS, PAGES, named, rows, section
 from workers.llm.provider import AnswerWarning, ErrorCode
 from workers.llm.threads.pairing import Repair
@@ -85,9 +84,9 @@ def _caps() -> set[tuple[str, str, str]]:
     for tool in ("web_search", "web_fetch", "bash", "file", "mcp"):
         params = _defaults(cell_type(tool).Params)
         found |= {(n, tool, params[n]) for n in ("max_bytes", "keep_bytes") if n in params}
-    template = (shipped("templates") / "compaction" / "config.json").read_text()
-    handed = dict(re.findall(r"\$\{with\.(tokens|rounds):-(\d+)\}", template))
-    return found | {(name, "compaction", default) for name, default in handed.items()}
+    # That page is held against the template.
+    handed = {n: default for n, default, _ in rows(PAGES["compaction"], "value")}
+    return found | {(n, "compaction", handed[f"`{n}`"].strip("`")) for n in ("tokens", "rounds")}
 
 
 def _of_view(params: type[HandlerParams]) -> Iterator[tuple[str, str]]:
@@ -241,7 +240,7 @@ def _codes_of_death() -> dict[str, bool]:
     """Every code that the modules which bury envelopes name, and whether it is answered."""
     colony = DOCS.parent / "colony"
     text = "".join(
-        (colony / f"{name}.py").read_text() for name in ("routing", "consumer", "unhosted")
+        (colony / f"{name}.py").read_text() for name in ("routing", "consumer", "keeping/unhosted")
     )
     routed = {*re.findall(r'(?:_stranded|Death|bury|letter_of)\([^"()]*"(\w+)"', text)}
     routed |= {*re.findall(r'return "(\w+)"', text), *re.findall(r'return "(\w+)" if', text)}

@@ -169,6 +169,10 @@ def test_catch_all_that_is_left_as_it_was_is_found(
     assert _complaints(load(tree, environment={})) == (["lane_overlap"] if missing else [])
 
 
+def _starters_readme() -> str:
+    return (shipped("starter") / "README.md").read_text()
+
+
 def _starters_catch_all() -> dict[str, Any]:
     hive = json.loads((shipped("starter") / "main" / "config.json").read_text())
     edges: list[dict[str, Any]] = hive["params"]["graph"]["edges"]
@@ -196,6 +200,25 @@ def test_second_tool_of_the_starter_works_as_its_readme_says(tmp_path: Path) -> 
     assert _complaints(load(tree, environment={})) == []
 
 
+async def test_conversation_of_the_starter_shows_as_its_readme_says(
+    importable: Path, redis_url: str
+) -> None:
+    asked = re.findall(r'^    colony send /prep "(.+)" --session me', _starters_readme(), re.M)
+    assert len(asked) == 2
+    spec = load(shipped("starter"), environment={}).publishable()
+
+    async with Harness(redis_url, spec, environment={}, root=importable / "words") as colony:
+        for question in asked:
+            trace = await colony.ask("/prep", question, context={"session_id": "me"})
+            await colony.finish()
+        sent = await colony.hops(trace)
+
+    views = [h.body["messages"] for h in sent if h.head.target == "/planner"]
+    texts = [entry["text"] for entry in views[0]]
+    assert [texts[0], texts[-1]] == asked
+    assert texts[1].startswith(f"You asked “{asked[0]}”, ")
+
+
 def test_clock_of_the_starter_is_taken_up_as_its_readme_says(tmp_path: Path) -> None:
     tree = tmp_path / "mine"
     shutil.copytree(shipped("starter"), tree)
@@ -218,6 +241,24 @@ def test_clock_of_the_starter_is_taken_up_as_its_readme_says(tmp_path: Path) -> 
 def test_tree_of_a_page_is_valid(importable: Path, name: str) -> None:
     # The folders are those of a host.
     assert set(_complaints(load(importable / name, environment={}))) <= {"folder_missing"}
+
+
+def test_params_that_the_handler_of_a_page_refuses_are_named(importable: Path) -> None:
+    config = importable / "offers" / "main" / "north" / "config.json"
+    written = config.read_text()
+    cell = json.loads(written)
+    cell["params"] = {"handler": "offering:offer", "price": 0, "discont": 5}
+
+    config.write_text(json.dumps(cell))
+    try:
+        findings = load(importable / "offers", environment={}).findings
+    finally:
+        config.write_text(written)
+
+    assert [(finding.code, finding.json_path) for finding in findings] == [
+        ("invalid_value", "$.params.price"),
+        ("unknown_key", "$.params.discont"),
+    ]
 
 
 def test_cells_of_the_pages_are_valid(tmp_path: Path) -> None:
@@ -252,6 +293,19 @@ async def test_agent_calls_the_tool_that_the_page_adds(importable: Path, redis_u
     results = {e["id"]: e["text"] for e in asked[1]["messages"] if e["type"] == "tool_result"}
     assert results["c1"] == "6"
     assert "unknown_tool" in results["c2"]
+
+
+def test_lane_of_the_page_goes_into_the_assistant_of_the_readme(
+    importable: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(importable / "assistant", tmp_path, dirs_exist_ok=True)
+    laid = importable / "compacting" / "main" / "compact"
+    shutil.copytree(laid, tmp_path / "main" / "compact")
+    (ends,) = [json.loads(block.text) for block in BLOCKS if "without" in block.marks]
+
+    _part(tmp_path / "main" / "config.json", ends)
+
+    assert set(_complaints(load(tmp_path, environment={}))) <= {"folder_missing"}
 
 
 async def test_assistant_of_the_page_has_its_tools_do_what_the_model_asks(

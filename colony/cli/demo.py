@@ -13,6 +13,11 @@ from colony.cli.options import formatted
 if TYPE_CHECKING:
     from colony.demo import Answered
 
+NEXT = (
+    "next: `colony new notes` writes an agent of your own, `colony up notes` runs it; "
+    "README.md goes on under “Your own colony”"
+)
+
 
 @click.command()
 @click.argument("question", required=False)
@@ -53,6 +58,8 @@ def demo(question: str | None, corpus: Path | None, output: str) -> None:
         click.echo(f"no answer: {answered.error}", err=True)
     if answered.trace.cause != "completed" or not answered.texts or answered.error is not None:
         raise click.exceptions.Exit(NOT_AS_HOPED)
+    if output != "json":
+        click.echo(faint(f"\n{NEXT}"))
 
 
 def _write(answered: "Answered") -> None:

@@ -1,6 +1,7 @@
 """A document too large for a message: fetched by one worker process, read in ranges by another."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +148,23 @@ def test_a_shipped_tree_reads_what_is_kept_and_no_folder(name: str) -> None:
     assert edges["/dispatch", "/file"] == "has(hop.tool_name) && hop.tool_name == 'file'"
     assert ("/file", "/collector") in edges
     assert "'file'" in str(edges["/dispatch", "/unknown"])
+
+
+async def test_a_handle_that_an_answer_names_is_read_by_the_next_question(
+    start: Start, tmp_path: Path
+) -> None:
+    lines = [f"{n:05d} The lamp was lit." for n in range(4_000)]
+    (tmp_path / "log.txt").write_text("\n".join(lines))
+    read = call("file", "read", op="read", path="{handle}", find="03210 ", limit=23)
+    both = read["tool_calls"] + call("web_fetch", "fetch", url="file:///log.txt")["tool_calls"]
+    script = [{"tool_calls": both}, {"text": "It is in {handle}."}]
+    colony = await start("research", script=script, environment={"COLONY_CORPUS": str(tmp_path)})
+
+    for question in ("What is in the log?", "And at 3210?"):
+        trace_id = await colony.harness.ask("/prep", question, context={"session_id": SESSION})
+        assert str(await colony.answer(trace_id)).startswith("It is in blob:")
+
+    rows = await colony.rows("thread", trace_id=trace_id)
+    first, second = [row["turn"] for row in rows if row["call_id"] == "read"]
+    assert "invalid_input" in first
+    assert lines[3_210] in second
