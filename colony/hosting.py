@@ -22,7 +22,7 @@ from colony.lua.registry import Argument, Call, bind
 from colony.requests import Recent, Requests
 from colony.schema import Schema
 from colony.shelf import Shelf
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.topology.model import CellSpec, ToolDeclaration
 from colony.traces import write_output
 

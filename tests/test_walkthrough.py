@@ -20,7 +20,7 @@ from colony.codec import decode_body
 from colony.operations import Select
 from colony.records import HopRecord
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.streams import Delivery
 from colony.testing.harness import Harness
 from colony.topology.load import load

@@ -18,7 +18,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.operations import MARK
 from colony.schema import ANSWERS, EXPECTS, TRACE
-from colony.selection import StoredRow
+from colony.store.selection import StoredRow
 
 _THREAD = frozenset(("turn_id", "iter", "role", "turn", "fired"))
 # Where a script keeps the millisecond in which a row was added.

@@ -11,7 +11,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
 from colony.schema import Table
-from colony.selection import StoredRow, pack, pack_selection, unpack_rows
+from colony.store.selection import StoredRow, pack, pack_selection, unpack_rows
 
 
 @dataclass(frozen=True, slots=True)

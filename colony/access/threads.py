@@ -17,8 +17,8 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.requests import Requests, SentRequest
 from colony.schema import TRACE, Row
-from colony.selection import StoredRow
 from colony.sessions import Sessions
+from colony.store.selection import StoredRow
 from colony.traces import Trace, Traces
 
 COLUMNS: Final = frozenset(("turn_id", "iter", "role", "turn"))

@@ -11,7 +11,7 @@ from colony.dead_letters import DeadLetters
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
-from colony.store import expire_rows
+from colony.store.expiry import expire_rows
 from colony.traces import Traces
 
 SWEEP_S: Final = 10.0

@@ -11,7 +11,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.operations import parse_operation
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 
 KEYS = Keys("test")
 COLUMNS = {"turn_id": "text", "iter": "int", "role": "text", "turn": "text", "fired": "int"}

@@ -13,7 +13,7 @@ from colony.operations import Select
 from colony.publication import Publication
 from colony.results import handle_of, text_id
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.testing.claims import eventually
 from colony.testing.fleet import Fleet
 from colony.testing.nursery import Nursery

@@ -17,7 +17,7 @@ from colony.pace import Pace
 from colony.publication import Publication
 from colony.roles import Router, Worker
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.testing.claims import eventually
 from colony.topology.load import load
 from colony.traces import Traces

@@ -28,9 +28,10 @@ from colony.lua.registry import bind, scripts
 from colony.operations import parse_operation
 from colony.publication import Publication
 from colony.schema import Schema
-from colony.selection import pack
 from colony.sessions import Sessions
-from colony.store import StoreTables, expire_rows
+from colony.store.expiry import expire_rows
+from colony.store.selection import pack
+from colony.store.tables import StoreTables
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.testing.claims import eventually
 from colony.topology.model import (

@@ -17,7 +17,7 @@ from colony.link import Link
 from colony.operations import Select
 from colony.records import HopRecord
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.traces import Trace, Traces
 from tests.simulator.actors import Message
 from tests.simulator.ledger import Ledger

@@ -11,7 +11,7 @@ from colony.operations import Select
 from colony.publication import Publication
 from colony.roles import Router, Worker
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.testing.claims import eventually
 from colony.testing.harness import Harness
 from colony.topology.load import load

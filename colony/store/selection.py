@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 from pydantic import JsonValue
 
-from colony.operations import ANY, Condition, Order, conditions
+from colony.operations import ANY, Condition, Order, Select, conditions
 from colony.schema import SEQ, Row, Table, seq_text
 
 # As in the scripts: above this a value is indexed by its hash.
@@ -64,6 +64,11 @@ def fetched(table: Table, columns: Sequence[str]) -> list[str]:
     """The columns to be read for these, at least one and each once; raises UnknownColumn."""
     found = [c for c in dict.fromkeys(columns) if table.kind(c) and c in table.columns]
     return found or [*table.columns][:1]
+
+
+def read_columns(table: Table, operation: Select) -> list[str]:
+    """The columns that a select reads: those it asks for, and those it goes by."""
+    return fetched(table, [*operation.columns, *(order.col for order in operation.order_by)])
 
 
 def indexed_under(column: str, text: bytes) -> list[bytes]:

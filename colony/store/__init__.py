@@ -1,0 +1,1 @@
+"""Stores: tables in Redis, changed by scripts that leave receipts."""
