@@ -22,6 +22,12 @@ Function = Callable[..., object]
 Params = Mapping[str, JsonValue]
 
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
+_CALLED_WITH = inspect.Signature(
+    [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("envelope", "params")
+    ]
+)
 
 
 class ToolHandler(Protocol):
@@ -62,6 +68,8 @@ def tool(
         )
         handler: Any = _handler(function, arguments)
         handler.declaration = declaration
+        # It stands for the function, and is called otherwise.
+        handler.__signature__ = _CALLED_WITH
         return handler  # type: ignore[no-any-return]
 
     return decorate if function is None else decorate(function)

@@ -1,7 +1,7 @@
 """Documents: the JSON files of a tree, held against their schemas."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from colony.body import check_nesting
 from colony.errors import BodyError
-from colony.topology.findings import Findings, Place, Step
+from colony.topology.findings import Findings, Flaw, Place, Step
 
 Model = TypeVar("Model", bound=BaseModel)
 Steps = tuple[Step, ...]
@@ -63,12 +63,18 @@ def check(
     try:
         return model.model_validate_json(json.dumps(value), strict=strict)
     except ValidationError as error:
-        for problem in error.errors(include_url=False, include_input=False):
-            steps = _steps_in(value, problem["loc"])
-            if not excused(steps):
-                code = _CODES.get(problem["type"], "invalid_value")
-                findings.error(place.at(*steps), code, _sentence(problem, steps))
+        for flaw in flaws(error, value):
+            if not excused(flaw.steps):
+                findings.flaw(place, flaw)
         return None
+
+
+def flaws(error: ValidationError, value: JsonValue) -> Iterator[Flaw]:
+    """Each thing that a model finds wrong with `value`, at its place in it."""
+    for problem in error.errors(include_url=False, include_input=False):
+        steps = _steps_in(value, problem["loc"])
+        code = _CODES.get(problem["type"], "invalid_value")
+        yield Flaw(code, _sentence(problem, steps), steps)
 
 
 def _sentence(problem: ErrorDetails, steps: Steps) -> str:

@@ -25,15 +25,17 @@ from colony.topology.model import (
     TopologySpec,
 )
 from colony.workshop import Hosted, Workshop
+from workers.code.given import given
 from workers.toolloop.close import close, close_settling
 from workers.toolloop.collect import collect
 from workers.toolloop.dispatch import dispatch
 from workers.toolloop.drain import drain
+from workers.toolloop.params import ThreadParams
 from workers.toolloop.prep import prep, prep_settling
 from workers.toolloop.requests import insert
 from workers.toolloop.settle import settle
 
-Handler = Callable[[Envelope, Mapping[str, JsonValue]], Emission | list[Emission] | None]
+Handler = Callable[..., Emission | list[Emission] | None]
 
 SETTLE, CLASSIC, FAN = "/settle/prep", "/classic/prep", "/fan"
 ENTRIES = (SETTLE, CLASSIC, FAN)
@@ -111,11 +113,11 @@ def hear(envelope: Envelope, params: Mapping[str, JsonValue]) -> None:
     """Nothing follows."""
 
 
-def never_mend(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+def never_mend(envelope: Envelope, own: ThreadParams) -> list[Emission]:
     """A closer that does not fill what an open round misses, but gives the question up."""
     if envelope.hop.get("route") == "quiet":
-        return close(envelope, params)
-    return close(envelope.model_copy(update={"body": Body(messages=())}), params)
+        return close(envelope, own)
+    return close(envelope.model_copy(update={"body": Body(messages=())}), own)
 
 
 class Pure(Cell):
@@ -124,9 +126,10 @@ class Pure(Cell):
     def __init__(self, handler: Handler) -> None:
         super().__init__(Cell.Params())
         self._handler = handler
+        self._given = given(handler, {})
 
     async def handle(self, envelope: Envelope, host: Host) -> Sequence[Emission]:
-        made = self._handler(envelope, {})
+        made = self._handler(envelope, self._given)
         return [made] if isinstance(made, Emission) else made or []
 
 

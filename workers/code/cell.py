@@ -5,19 +5,23 @@ program emits for one envelope leaves as a whole or, where it breaks the contrac
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Protocol, Self
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from colony.body import explain
 from colony.cell import QUICK, Cell
 from colony.envelope import Emission, Envelope
 from colony.errors import TopologyError
 from colony.host import Host
+from colony.topology import documents
 from colony.topology.findings import NOT_IMPORTABLE, Flaw
 from colony.topology.model import CellSpec, Isolation, ToolDeclaration
 from workers.code.contract import check
-from workers.code.handler import InlineHandler, load
+from workers.code.given import given, params_model
+from workers.code.handler import Function, InlineHandler, load
 from workers.code.isolated import IsolatedHandler
 from workers.code.outcome import Failure, Outcome
 from workers.code.script import ScriptProgram, locate
@@ -42,7 +46,7 @@ class Code(Cell):
     """Run a program on each envelope and emit what it gives."""
 
     class Params(Cell.Params):
-        """Exactly one source; keys beyond these are handed to the program."""
+        """Exactly one source; keys beyond these are for the program."""
 
         model_config = ConfigDict(frozen=True, extra="allow")
         __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
@@ -66,6 +70,10 @@ class Code(Cell):
         def for_program(self) -> dict[str, JsonValue]:
             """The params as they are written, without the sources."""
             return self.model_dump(exclude_unset=True, exclude=set(SOURCES))
+
+        def for_handler(self, function: Function) -> dict[str, JsonValue]:
+            """As for any program; for one with a model only what is not the cell's own."""
+            return self.for_program() if params_model(function) is None else self.model_extra or {}
 
     isolations: ClassVar[tuple[Isolation, ...]] = ("inline", "process", "job")
     params: Params
@@ -97,14 +105,15 @@ class Code(Cell):
 
     @classmethod
     def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
-        """An isolation that is not to be had here, and a program that cannot be loaded."""
+        """An isolation that is not to be had here, a handler that cannot be loaded, and what the
+        model of its params refuses."""
         handler, isolation = spec.params.get("handler"), spec.cell.isolation
         problem = _isolation_problem(isolation, script=handler is None)
         if problem is not None:
             yield Flaw("isolation_unavailable", _sentence(problem), ("cell", "isolation"))
         if isinstance(handler, str):
             try:
-                load(handler)
+                yield from _refused(load(handler), cls.Params.model_validate(spec.params))
             except TopologyError as error:
                 steps = ("params", "handler")
                 sentence = _sentence(str(error.facts["detail"]))
@@ -137,11 +146,16 @@ class Code(Cell):
 
     async def _handler(self, name: str, *, apart: bool) -> Program:
         function = load(name)
-        params, timeout_ms = self.params.for_program(), self.params.external_timeout_ms
+        params, timeout_ms = self.params.for_handler(function), self.params.external_timeout_ms
+        try:
+            found = given(function, params)
+        except ValidationError as error:
+            detail = f"the handler {name!r} does not take its params: {explain(error)}"
+            raise TopologyError(detail=detail) from None
         if apart:
             return await IsolatedHandler.start(name, params, timeout_ms=timeout_ms)
         return InlineHandler(
-            function, params, timeout_ms=timeout_ms, concurrency=self.params.max_concurrency
+            function, found, timeout_ms=timeout_ms, concurrency=self.params.max_concurrency
         )
 
     async def _script(self, host: Host) -> Program:
@@ -163,6 +177,18 @@ def _isolation_problem(isolation: Isolation | None, *, script: bool) -> str | No
     if isolation == "inline" and script:
         return "a script always runs in a process of its own"
     return None
+
+
+def _refused(function: Function, params: Code.Params) -> Iterator[Flaw]:
+    written = params.for_handler(function)
+    try:
+        given(function, written)
+    except ValidationError as error:
+        for flaw in documents.flaws(error, written):
+            yield replace(flaw, steps=("params", *flaw.steps))
+    except Exception as error:  # A validator is foreign code: it may raise anything.
+        told = f"the model of the handler's params raised {type(error).__name__}: {error}"
+        yield Flaw("invalid_value", _sentence(told), ("params",))
 
 
 def _sentence(detail: str) -> str:

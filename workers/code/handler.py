@@ -1,8 +1,8 @@
 """Handlers: a Python function `package.module:function` as the program of a cell.
 
-It is called with the envelope and the params of the cell, and returns an emission, a list of them,
-or None. Anything it raises is a failure the topology can route, except a CellError: with that a
-handler decides for itself between being handled again and becoming a dead letter.
+It is called with the envelope and what it is given of the cell's params, and returns an emission, a
+list of them, or None. Anything it raises is a failure the topology can route, except a CellError:
+with that a handler decides for itself between being handled again and becoming a dead letter.
 """
 
 import asyncio
@@ -10,20 +10,19 @@ import contextvars
 import importlib
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
-
-from pydantic import JsonValue
 
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, TopologyError
 from colony.host import Host
+from workers.code.given import Given
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
 
-Params = Mapping[str, JsonValue]
 Answer = Emission | list[Emission] | None
-Function = Callable[[Envelope, Params], Answer | Awaitable[Answer]]
+# Of an envelope and what it is given.
+Function = Callable[..., Answer | Awaitable[Answer]]
 
 
 class InlineHandler:
@@ -33,10 +32,10 @@ class InlineHandler:
     """
 
     def __init__(
-        self, function: Function, params: Params, *, timeout_ms: int, concurrency: int
+        self, function: Function, given: Given, *, timeout_ms: int, concurrency: int
     ) -> None:
         self._function = function
-        self._params = params
+        self._given = given
         self._timeout_ms = timeout_ms
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="handler")
 
@@ -61,11 +60,11 @@ class InlineHandler:
 
     async def _call(self, envelope: Envelope) -> object:
         if inspect.iscoroutinefunction(self._function):
-            return await self._function(envelope, self._params)
+            return await self._function(envelope, self._given)
         call = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads, call, self._function, envelope, self._params
+            self._threads, call, self._function, envelope, self._given
         )
 
 

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -18,9 +19,12 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from colony.envelope import Emission, Envelope
 from colony.host import Host
 from workers.code import zygote
-from workers.code.handler import Params, emissions, load
+from workers.code.given import given
+from workers.code.handler import emissions, load
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
 from workers.code.transcript import transcript
+
+Params = Mapping[str, JsonValue]
 
 _EMISSIONS = TypeAdapter(list[Emission])
 
@@ -83,7 +87,8 @@ def answer(name: str) -> None:
 
 def _call(name: str, envelope: Envelope, question: dict[str, Params]) -> list[Emission]:
     async def call() -> object:
-        result = load(name)(envelope, question["params"])
+        function = load(name)
+        result = function(envelope, given(function, question["params"]))
         return await result if inspect.isawaitable(result) else result
 
     return emissions(asyncio.run(call()))

@@ -1,7 +1,5 @@
 """Archive: a finished answer is kept beside the question it answers, and joins its conversation."""
 
-from collections.abc import Mapping
-
 from pydantic import JsonValue
 
 from colony.envelope import Emission, Envelope, derived_id, session_of
@@ -17,13 +15,12 @@ class Params(ConversationParams):
     table: str = "answers"
 
 
-def archive(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission] | None:
+def archive(envelope: Envelope, own: Params) -> list[Emission] | None:
     """The row of the answer, and in a session that of its conversation.
 
     Nothing for a message without an answer, such as a reply of the store. An answer that says
     nothing is in no conversation.
     """
-    own = Params.read(params)
     answer = envelope.body.first("assistant")
     if answer is None:
         return None

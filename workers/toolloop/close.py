@@ -5,7 +5,7 @@ results in place of what is missing and goes its ordinary way; a thread whose fo
 without it; a question that nothing can follow gets an answer that says so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
@@ -36,14 +36,14 @@ class Case:
 Mend = Callable[[ThreadParams, str, Round, list[Row]], list[Emission]]
 
 
-def close(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+def close(envelope: Envelope, own: ThreadParams) -> list[Emission]:
     """What a quiet question needs, for a round that is joined by `collect`."""
-    return _close(envelope, ThreadParams.read(params), _insert)
+    return _close(envelope, own, _insert)
 
 
-def close_settling(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+def close_settling(envelope: Envelope, own: ThreadParams) -> list[Emission]:
     """What a quiet question needs, for a round that is joined by `settle`."""
-    return _close(envelope, ThreadParams.read(params), _settle)
+    return _close(envelope, own, _settle)
 
 
 def _close(envelope: Envelope, own: ThreadParams, mend: Mend) -> list[Emission]:
@@ -51,15 +51,24 @@ def _close(envelope: Envelope, own: ThreadParams, mend: Mend) -> list[Emission]:
     case = _case(envelope)
     if route_of(envelope) == "quiet":
         return [_told(requests.select_thread(own.table, turn_id, route="look"), case)]
-    newest = None if "error_code" in envelope.hop else _newest_round(envelope, turn_id)
+    if "error_code" in envelope.hop:
+        # Whatever was lost: it could be gone on without, if its rows were to be had.
+        case = replace(case, lost=str(envelope.hop["error_code"]))
+        return [] if case.outputs else [_failed(case)]
+    newest = _newest_round(envelope, turn_id)
     if newest is not None and not newest.claimed:
         rows = [_lost_row(turn_id, newest, call, case.lost) for call in newest.missing]
         case = replace(case, iteration=newest.iteration)
         return [_told(made, case) for made in mend(own, turn_id, newest, rows)]
     if case.outputs:
         return []
-    route = AGAIN if newest is not None and _was_folded(newest, envelope) else "failed"
-    return [_told(requests.nothing(route=route, error_code=case.lost), case)]
+    if newest is not None and _was_folded(newest, envelope):
+        return [_told(requests.nothing(route=AGAIN, error_code=case.lost), case)]
+    return [_failed(case)]
+
+
+def _failed(case: Case) -> Emission:
+    return _told(requests.nothing(route="failed", error_code=case.lost), case)
 
 
 def _case(envelope: Envelope) -> Case:

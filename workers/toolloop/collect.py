@@ -6,10 +6,6 @@ and the quiet lane goes on with it. A summary that is refused ends nothing: the 
 is, over the permission that its chain already holds.
 """
 
-from collections.abc import Mapping
-
-from pydantic import JsonValue
-
 from colony.envelope import Emission, Envelope
 from workers.toolloop import requests
 from workers.toolloop.places import with_places
@@ -17,7 +13,7 @@ from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
 from workers.toolloop.turns import firing, iteration, question_id, route_of
-from workers.toolloop.view import ViewParams, fire
+from workers.toolloop.view import ViewParams, fire, in_row
 
 
 class Params(ViewParams):
@@ -30,9 +26,8 @@ class Params(ViewParams):
     needs_question: bool = True
 
 
-def collect(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+def collect(envelope: Envelope, own: Params) -> list[Emission]:
     """The next step of whatever chain the envelope belongs to."""
-    own = Params.read(params)
     turn_id, number = question_id(envelope), iteration(envelope)
     route = route_of(envelope)
     if route == "c_asst":
@@ -40,7 +35,7 @@ def collect(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emissio
         return [requests.insert(own.table, row, route=requests.STORE)]
     if route == "c_res":
         # Of a result only its results count, each under the id of the call it answers.
-        rows = [tool_row(turn_id, number, entry) for entry in results_in(envelope)]
+        rows = [tool_row(turn_id, number, in_row(r, own)) for r in results_in(envelope)]
         return [requests.insert(own.table, row, route=requests.STORE) for row in rows]
     if rereads(envelope):
         return [requests.select_thread(own.table, turn_id, route=requests.STORE)]

@@ -7,31 +7,37 @@ for a while; the one being answered never does. The rows stay.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from colony.body import Entry
-from colony.envelope import Emission
-from colony.operations import MAX_NEWEST_BYTES
+from colony.envelope import Emission, Envelope
 from colony.schema import Row
 from workers.toolloop import requests
 from workers.toolloop.eviction import first_of_newest, size_of, weight_of
-from workers.toolloop.params import ConversationParams, Positive
+from workers.toolloop.params import ConversationParams
 
 COLUMNS = ("turn_id", "question", "answer")
 RECALL = "recall"
 
+# With more no body might hold it: a text is JSON in a row, which is JSON in the store's reply, and
+# a byte can take seven there.
+MAX_VIEW_BYTES = 1 << 20
+
 # How long a row may be for each byte of its texts, before it is not read: JSON escapes some.
 _BYTES_OF_ROW = 2
+
+_SAID: TypeAdapter[tuple[Entry, ...]] = TypeAdapter(tuple[Entry, ...])
 
 
 class RecallParams(ConversationParams):
     """How much of a conversation is shown, with the question that is asked."""
 
     max_questions: Annotated[int, Field(ge=1, le=1000)] = 20
-    max_view_bytes: Positive = 65_536
+    max_view_bytes: Annotated[int, Field(ge=1, le=MAX_VIEW_BYTES)] = 65_536
 
 
 def question_row(turn_id: str, asked: Entry) -> Row:
@@ -53,9 +59,15 @@ def recall(table: str, session_id: str, caps: RecallParams) -> Emission:
         {"session_id": session_id},
         columns=COLUMNS,
         limit=caps.max_questions,
-        max_bytes=min(caps.max_view_bytes * _BYTES_OF_ROW, MAX_NEWEST_BYTES),
+        max_bytes=caps.max_view_bytes * _BYTES_OF_ROW,
         route=RECALL,
     )
+
+
+def is_recalled(envelope: Envelope) -> bool:
+    """Whether the store has answered `recall`, with rows or with an error."""
+    # Not by its hop: whoever sends the question may have done some operation of his own.
+    return any(entry.id == requests.CALL_ID for entry in envelope.body.each("tool_result"))
 
 
 def shown(
@@ -78,12 +90,14 @@ def shown(
 
 
 def _pair(row: Row, *, but: str) -> tuple[Entry, ...]:
-    """A question and its answer; nothing where one is missing, or for the question itself."""
-    question, answer = row.get("question"), row.get("answer")
-    if row.get("turn_id") == but or not isinstance(question, str) or not isinstance(answer, str):
+    """A question and its answer; nothing where one cannot be read, or for the question itself."""
+    if row.get("turn_id") == but:
         return ()
-    said = [Entry.model_validate(entry) for entry in json.loads(answer)]
-    return (Entry.model_validate_json(question), *said)
+    question, answer = str(row.get("question")), str(row.get("answer"))
+    with suppress(ValidationError):
+        return (Entry.model_validate_json(question), *_SAID.validate_json(answer))
+    # Anybody who may write to the store has written it; no later question is to fail for that.
+    return ()
 
 
 def _marked(entries: Sequence[Entry], *, left_out: int) -> tuple[Entry, ...]:

@@ -4,8 +4,6 @@ What was said leaves first and whole. Each call that can be run leaves under the
 the others are answered at once, so that no id of the round stays without a result.
 """
 
-from collections.abc import Mapping
-
 from pydantic import JsonValue
 
 from colony.body import Body, Entry
@@ -21,9 +19,8 @@ class Params(HandlerParams):
     max_calls: Positive = 16
 
 
-def dispatch(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission] | None:
+def dispatch(envelope: Envelope, own: Params) -> list[Emission] | None:
     """The answer for the collector, and one emission for each call; nothing without a call."""
-    own = Params.read(params)
 
     def name_call(position: int) -> str:
         return f"call_{digest([question_id(envelope), iteration(envelope), position])}"

@@ -24,6 +24,7 @@ ANSWERS: Mapping[str, str] = {
         "I stopped without an answer: the work has outgrown what the model can read at once, and "
         "could not be made smaller."
     ),
+    "result_too_large": "I stopped without an answer: there is more to it than I can hold at once.",
     "stalled": "I stopped without an answer: part of the work was lost on the way.",
 }
 OTHERWISE = "I stopped without an answer: something went wrong ({kind})."
@@ -41,11 +42,10 @@ class Params(HandlerParams):
     otherwise: str = OTHERWISE
 
 
-def drain(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission] | None:
+def drain(envelope: Envelope, own: Params) -> list[Emission] | None:
     """The row of the error, and the answer; nothing for the store's reply to such a row."""
     if envelope.hop.get("operation") in _STORE_OPERATIONS:
         return None
-    own = Params.read(params)
     kind = _kind(envelope)
     row_id = derived_id(envelope.id, "drain")
     row: dict[str, JsonValue] = {

@@ -49,16 +49,27 @@ def first_of_newest(
     """How many of these are left out, where so many `before` them are not known; the newest never
     is.
 
-    What stays is between three quarters and all of both caps, and begins at the place that the most
-    powers of two divide, which is the same one for several that come. Nothing leaves while all of
-    it fits.
+    Nothing leaves while all of it fits, and then no more than it takes for three quarters of both
+    caps to be left. Between the two that place is taken which the most powers of two divide: it is
+    the same one for several that come.
     """
     if not before and len(weights) <= most and sum(weights) <= most_bytes:
         return 0
-    fewest = _fewest(weights, before, most, most_bytes, note)
-    slack = _fewest(weights, before, _slackened(most), _slackened(most_bytes), note)
+
+    def fewest(most: int, most_bytes: int) -> int:
+        """How many have to leave for the rest to keep to both caps, if it can."""
+        first = newest = len(weights) - 1
+        total = weights[newest]
+        while first and newest - first + 1 < most:
+            total += weights[first - 1]
+            if total + note(before + first - 1) > most_bytes:
+                break
+            first -= 1
+        return first
+
+    least, slack = fewest(most, most_bytes), fewest(_slackened(most), _slackened(most_bytes))
     # Whatever the slack, the last but one stays where it fits.
-    return _roundest(before + fewest, before + max(fewest, min(slack, len(weights) - 2))) - before
+    return _roundest(before + least, before + max(least, min(slack, len(weights) - 2))) - before
 
 
 def weight_of(entries: Sequence[Entry]) -> int:
@@ -69,20 +80,6 @@ def weight_of(entries: Sequence[Entry]) -> int:
 def size_of(text: str | None) -> int:
     """How many bytes a text has."""
     return len((text or "").encode(errors="replace"))
-
-
-def _fewest(
-    weights: Sequence[int], before: int, most: int, most_bytes: int, note: Callable[[int], int]
-) -> int:
-    """How many have to leave for the rest to keep to both caps, if it can."""
-    first = newest = len(weights) - 1
-    total = weights[newest]
-    while first and newest - first + 1 < most:
-        total += weights[first - 1]
-        if total + note(before + first - 1) > most_bytes:
-            break
-        first -= 1
-    return first
 
 
 def _roundest(low: int, high: int) -> int:

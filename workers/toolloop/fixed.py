@@ -1,9 +1,5 @@
 """Fixed: a tool that always says the same, for trying a loop out."""
 
-from collections.abc import Mapping
-
-from pydantic import JsonValue
-
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from workers.toolloop.params import HandlerParams
@@ -15,8 +11,7 @@ class Params(HandlerParams):
     text: str
 
 
-def fixed(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission | None:
+def fixed(envelope: Envelope, own: Params) -> Emission | None:
     """The same text as the result of each call."""
-    text = Params.read(params).text
-    results = [Entry.result(call.id or "", text) for call in envelope.body.each("tool_call")]
+    results = [Entry.result(call.id or "", own.text) for call in envelope.body.each("tool_call")]
     return Emission(hop={"route": "c_res"}, body=Body.of(*results)) if results else None

@@ -10,10 +10,8 @@ from typing import Self
 from colony.body import Entry
 from colony.results import Kept, kept_at
 from workers.toolloop.eviction import weight_of
+from workers.toolloop.kept import Named
 from workers.toolloop.thread import Round
-
-# So many of the newest handles are named. The others are in the rows.
-MAX_HANDLES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +39,8 @@ def marker(left: Sequence[Holding]) -> Entry:
     calls = _counted(sum(found.calls for found in left), "call")
     size = _counted(sum(found.size for found in left), "byte")
     gone = f"{rounds} of this question, with {calls} and {size}, left this view."
-    return Entry.say("assistant", f"[{gone}{_kept(left)}]")
-
-
-def _kept(left: Sequence[Holding]) -> str:
-    sizes = {one.handle: one.size for found in left for one in found.kept}
-    if not sizes:
-        return ""
-    named = [f"{size} bytes at {handle}" for handle, size in sizes.items()][-MAX_HANDLES:]
-    more = len(sizes) - len(named)
-    return f" Kept: {', '.join(named)}" + (f", and {more} before them." if more else ".")
+    kept = Named.of(one for found in left for one in found.kept).text
+    return Entry.say("assistant", f"[{gone} {kept}]" if kept else f"[{gone}]")
 
 
 def _counted(count: int, what: str) -> str:

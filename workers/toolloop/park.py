@@ -1,11 +1,8 @@
 """Park: a place where a chain ends on purpose, for trees that want to see it in their traces."""
 
-from collections.abc import Mapping
-
-from pydantic import JsonValue
-
 from colony.envelope import Envelope
+from workers.toolloop.params import HandlerParams
 
 
-def park(envelope: Envelope, params: Mapping[str, JsonValue]) -> None:
+def park(envelope: Envelope, own: HandlerParams) -> None:
     """Nothing follows."""

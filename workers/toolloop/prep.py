@@ -6,16 +6,17 @@ message rides along behind that request, and comes back behind the answer.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope, session_of
+from colony.log import get_logger
 from colony.schema import Row
 from workers.toolloop import requests
-from workers.toolloop.conversation import RecallParams, question_row, recall, shown
+from workers.toolloop.conversation import RecallParams, is_recalled, question_row, recall, shown
 from workers.toolloop.params import ThreadParams
 from workers.toolloop.rows import QUESTION, rows_of, user_row
 
@@ -24,6 +25,8 @@ QUESTION_CHARACTERS = 2_000
 
 _CALL_ID = "u-ins"
 _STORE = "ustore"
+
+log = get_logger("workers.toolloop")
 
 
 class OfferedTool(BaseModel):
@@ -45,14 +48,14 @@ class Params(ThreadParams, RecallParams):
 Write = Callable[[str, Row], Emission]
 
 
-def prep(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission] | None:
+def prep(envelope: Envelope, own: Params) -> list[Emission] | None:
     """The question for the store and for the model; nothing for a message without a user's text."""
-    return _ask(envelope, Params.read(params), _insert)
+    return _ask(envelope, own, _insert)
 
 
-def prep_settling(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission] | None:
+def prep_settling(envelope: Envelope, own: Params) -> list[Emission] | None:
     """As `prep`, with a row that may complete the first round."""
-    return _ask(envelope, Params.read(params), _settle)
+    return _ask(envelope, own, _settle)
 
 
 def _ask(envelope: Envelope, own: Params, write: Write) -> list[Emission] | None:
@@ -63,7 +66,7 @@ def _ask(envelope: Envelope, own: Params, write: Write) -> list[Emission] | None
     session_id = session_of(envelope.context)
     if own.conversation is None or not session_id:
         made = _begin(question, (), own, write)
-    elif "operation" in envelope.hop:
+    elif is_recalled(envelope):
         made = _resume(question, envelope, own.conversation, own, write)
     else:
         made = [_recall(question, own.conversation, session_id, own)]
@@ -114,8 +117,10 @@ def _resume(
     kept = requests.upsert(table, row, route=_STORE, call_id=_CALL_ID)
     if "error_code" in reply.hop:
         # It is better answered without what was said before than not at all.
-        told = {**asked.hop, "recall_error": reply.hop["error_code"]}
-        asked = asked.model_copy(update={"hop": told})
+        code = reply.hop["error_code"]
+        log.warning("recall_failed", table=table, error_code=code, question=question.turn_id,
+                    cell=reply.target, trace=reply.trace_id)  # fmt: skip
+        asked = asked.model_copy(update={"hop": {**asked.hop, "recall_error": code}})
     return [stored, kept, asked]
 
 

@@ -1,7 +1,6 @@
 """Remember: a tool by which a model keeps a note in the store, and can do nothing else there."""
 
 import json
-from collections.abc import Mapping
 
 from pydantic import JsonValue
 
@@ -17,9 +16,8 @@ class Params(HandlerParams):
     table: str = "notes"
 
 
-def remember(envelope: Envelope, params: Mapping[str, JsonValue]) -> Emission | None:
+def remember(envelope: Envelope, own: Params) -> Emission | None:
     """The note on its way to the store, under the id of the call; else an error result."""
-    own = Params.read(params)
     call = next(envelope.body.each("tool_call"), None)
     if call is None:
         return None

@@ -3,9 +3,7 @@
 It leaves the rows, and asks the model, as `collect` does.
 """
 
-from collections.abc import Iterable, Mapping
-
-from pydantic import JsonValue
+from collections.abc import Iterable
 
 from colony.body import Entry
 from colony.envelope import Emission, Envelope
@@ -16,12 +14,11 @@ from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import QUESTION, assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
 from workers.toolloop.turns import firing, iteration, question_id, route_of
-from workers.toolloop.view import ViewParams, fire
+from workers.toolloop.view import ViewParams, fire, in_row
 
 
-def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission]:
+def settle(envelope: Envelope, own: ViewParams) -> list[Emission]:
     """Each row as an operation of its own; the thread for the model once a round is won."""
-    own = ViewParams.read(params)
     turn_id, number = question_id(envelope), iteration(envelope)
     route = route_of(envelope)
     if route == "c_asst":
@@ -32,7 +29,7 @@ def settle(envelope: Envelope, params: Mapping[str, JsonValue]) -> list[Emission
         return [
             requests.settle(
                 own.table,
-                tool_row(turn_id, number, entry),
+                tool_row(turn_id, number, in_row(entry, own)),
                 route=requests.STORE,
                 answers=answered(entry),
             )

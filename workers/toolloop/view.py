@@ -5,14 +5,22 @@ so that no call is without its result, and a marker says what left; the newest r
 rows stay, and the same rows make the same view.
 """
 
+import re
 from collections.abc import Sequence
 
 from colony.body import Entry
 from colony.envelope import Emission
+from colony.results import SHELVED_BYTES
 from workers.toolloop.eviction import first_shown, size_of, weight_of
 from workers.toolloop.marker import Holding, marker
 from workers.toolloop.params import Positive, ThreadParams
 from workers.toolloop.thread import Round, Thread
+
+# What `cut` writes; and how many bytes of a character that it parts are not there.
+_NOTE = re.compile(
+    "\n… \\[bytes (\\d{1,9}) to (\\d{1,9}) of (\\d{1,9}) are left out\\] …\n".encode()
+)
+_PARTED = range(4)
 
 
 class ViewParams(ThreadParams):
@@ -42,18 +50,40 @@ def view(thread: Thread, caps: ViewParams) -> list[Entry]:
     return [*question, *summary, *_shown(thread.unfolded, caps)]
 
 
+def in_row(result: Entry, caps: ViewParams) -> Entry:
+    """A result as its row has it: twice what a view shows of it, and its handle in any case.
+
+    All rows of a question are read at once, and one reply of the store has to hold them.
+    """
+    return _shortened(result, max(2 * caps.max_result_bytes, SHELVED_BYTES))
+
+
 def cut(text: str, limit: int) -> str:
-    """`text`, or its head and tail with a note of what is missing, in about `limit` bytes."""
+    """`text`, or its head and tail with a note of what is missing, in about `limit` bytes.
+
+    Of a text that was cut before, the note is of the whole: where it stood, more is left out now.
+    """
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return text
     head, tail = limit * 3 // 4, limit // 4
-    note = f"\n… [bytes {head} to {len(data) - tail} of {len(data)} are left out] …\n"
+    size = _whole(data, head, tail)
+    note = f"\n… [bytes {head} to {size - tail} of {size} are left out] …\n"
     return (
         data[:head].decode(errors="ignore")
         + note
         + data[len(data) - tail :].decode(errors="ignore")
     )
+
+
+def _whole(data: bytes, head: int, tail: int) -> int:
+    """How long a text was before it was cut, if it was between this `head` and `tail`."""
+    for note in _NOTE.finditer(data, head, len(data) - tail):
+        begin, end, size = map(int, note.groups())
+        # A text may hold such a note about another one.
+        if begin - note.start() in _PARTED and size - end - (len(data) - note.end()) in _PARTED:
+            return size
+    return len(data)
 
 
 def _shown(rounds: Sequence[Round], caps: ViewParams) -> list[Entry]:

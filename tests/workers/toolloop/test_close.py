@@ -4,6 +4,7 @@ import pytest
 
 from colony.body import Entry
 from workers.toolloop.close import close, close_settling
+from workers.toolloop.params import ThreadParams
 from workers.toolloop.rows import assistant_row, tool_row, user_row
 
 HANDLERS = pytest.mark.parametrize("handler", [close, close_settling])
@@ -38,14 +39,14 @@ def test_quiet_question_is_looked_at_first(arriving, asked_of_store, handler, co
     hop = {"route": "quiet", "entry": "/prep", "outputs": 0}
     hop |= {"error_code": code} if code else {}
 
-    (look,) = handler(arriving(hop=hop), {})
+    (look,) = handler(arriving(hop=hop), ThreadParams())
 
     assert look.hop == {"route": "look", "lost": lost, "outputs": 0, "iter": 0}
     assert asked_of_store(look)["where"] == {"turn_id": "t-7"}
 
 
 def test_missing_results_become_error_results_of_their_round(looked, rows, asked_of_store):
-    (made,) = close(looked(rows("a")), {})
+    (made,) = close(looked(rows("a")), ThreadParams())
 
     row = asked_of_store(made)["row"]
     assert (made.hop["route"], made.hop["iter"]) == ("cstore", 2)
@@ -55,7 +56,7 @@ def test_missing_results_become_error_results_of_their_round(looked, rows, asked
 
 
 def test_missing_results_of_a_settled_round_may_win_it(looked, rows, asked_of_store):
-    said, missing = close_settling(looked(rows("a")), {})
+    said, missing = close_settling(looked(rows("a")), ThreadParams())
 
     assert asked_of_store(said)["expects"] == ["a", "b"]
     assert asked_of_store(missing)["answers"] == ["b"]
@@ -63,8 +64,8 @@ def test_missing_results_of_a_settled_round_may_win_it(looked, rows, asked_of_st
 
 
 def test_complete_round_that_nobody_claimed_is_claimed(looked, rows, asked_of_store):
-    (looks_again,) = close(looked(rows("a", "b")), {})
-    (says_again,) = close_settling(looked(rows("a", "b")), {})
+    (looks_again,) = close(looked(rows("a", "b")), ThreadParams())
+    (says_again,) = close_settling(looked(rows("a", "b")), ThreadParams())
 
     assert asked_of_store(looks_again)["operation"] == "select"
     assert (looks_again.hop["route"], looks_again.hop["iter"]) == ("cstore", 2)
@@ -74,18 +75,19 @@ def test_complete_round_that_nobody_claimed_is_claimed(looked, rows, asked_of_st
 @HANDLERS
 def test_question_that_nothing_can_follow_gets_an_answer(looked, rows, handler):
     for found in ([], rows("a", "b", fired=1), rows("a")[1:]):
-        (failed,) = handler(looked(found), {})
+        (failed,) = handler(looked(found), ThreadParams())
 
         assert (failed.hop["route"], failed.hop["error_code"]) == ("failed", "message_timeout")
 
 
 @HANDLERS
 def test_store_that_refuses_the_look_leaves_an_answer(looked, handler):
-    (failed,) = handler(looked([], error_code="unknown_table"), {})
+    (failed,) = handler(looked([], error_code="result_too_large"), ThreadParams())
 
-    assert failed.hop["route"] == "failed"
+    assert (failed.hop["route"], failed.hop["error_code"]) == ("failed", "result_too_large")
+    assert handler(looked([], error_code="result_too_large", outputs=1), ThreadParams()) == []
 
 
 @HANDLERS
 def test_question_that_was_answered_is_not_answered_again(looked, rows, handler):
-    assert handler(looked(rows("a", "b", fired=1), outputs=1), {}) == []
+    assert handler(looked(rows("a", "b", fired=1), outputs=1), ThreadParams()) == []

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colony.body import Entry
-from workers.toolloop.conversation import RecallParams, answer_row, question_row, shown
+from workers.toolloop.conversation import (
+    MAX_VIEW_BYTES,
+    RecallParams,
+    answer_row,
+    question_row,
+    shown,
+)
 from workers.toolloop.eviction import weight_of
 
 Said = tuple[str, list[str]]
@@ -125,9 +131,14 @@ def test_question_that_does_not_fit_hides_the_ones_before_it() -> None:
 
 
 @pytest.mark.parametrize("missing", ["question", "answer"])
-def test_question_of_which_half_is_missing_is_left_out_whole(missing: str) -> None:
+@pytest.mark.parametrize(
+    "written", [None, "", "{}", "[1]", "7", "no json", '{"origin": "user"}', 7]
+)
+def test_question_of_which_half_is_missing_or_unreadable_is_left_out_whole(
+    missing: str, written: Any
+) -> None:
     rows = conversation(pairs(2))
-    rows[1][missing] = None
+    rows[1][missing] = written
 
     entries = shown(rows, Entry.say("user", "?"), turn_id="t-9", questions=2, caps=RecallParams())
 
@@ -156,7 +167,7 @@ def test_any_view_is_whole_questions_from_the_newest_on_and_fits(
     assert not entries or weight <= size
     count = sum(entry.origin == "user" for entry in entries)
     assert count < most
-    everything = view(said, asked, max_view_bytes=10**9)
+    everything = view(said, asked, max_view_bytes=MAX_VIEW_BYTES)
     newest = everything[len(everything) - len(entries) :]
     assert entries[1:] == newest[1:]
     if entries:

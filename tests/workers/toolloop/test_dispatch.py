@@ -3,7 +3,7 @@ import json
 import pytest
 
 from colony.body import Entry
-from workers.toolloop.dispatch import dispatch
+from workers.toolloop.dispatch import Params, dispatch
 
 
 def by_route(emissions):
@@ -16,7 +16,7 @@ def by_route(emissions):
 def test_answer_leaves_first_and_each_call_under_the_name_of_its_tool(arriving, called):
     calls = (called("a", "web_search"), called("b", "web_fetch", '{"url": "u"}'))
 
-    said, search, fetch = dispatch(arriving(*calls), {})
+    said, search, fetch = dispatch(arriving(*calls), Params())
 
     assert said.hop["route"] == "c_asst"
     assert said.body.entries == calls
@@ -27,20 +27,20 @@ def test_answer_leaves_first_and_each_call_under_the_name_of_its_tool(arriving, 
 
 
 def test_message_without_a_call_is_ignored(arriving):
-    assert dispatch(arriving(Entry.say("assistant", "done")), {}) is None
+    assert dispatch(arriving(Entry.say("assistant", "done")), Params()) is None
 
 
 def test_prose_beside_the_calls_stays_where_it_stood(arriving, called):
     """Which is behind them, as the llm cell emits it and reads it back into one message."""
     entries = (called("a"), Entry.say("assistant", "let me see"))
 
-    said, _ = dispatch(arriving(*entries), {})
+    said, _ = dispatch(arriving(*entries), Params())
 
     assert said.body.entries == entries
 
 
 def test_exact_repeat_of_a_call_is_dropped(arriving, called):
-    made = by_route(dispatch(arriving(called("a"), called("a")), {}))
+    made = by_route(dispatch(arriving(called("a"), called("a")), Params()))
 
     assert [entry.id for entry in made["c_asst"][0].body.entries] == ["a"]
     assert len(made["tool"]) == 1
@@ -49,7 +49,7 @@ def test_exact_repeat_of_a_call_is_dropped(arriving, called):
 def test_exact_repeat_of_a_call_that_got_another_id_is_dropped(arriving, called):
     calls = (called("a", "one"), called("a", "two"), called("a", "two"))
 
-    assert len(by_route(dispatch(arriving(*calls), {}))["tool"]) == 2
+    assert len(by_route(dispatch(arriving(*calls), Params()))["tool"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_exact_repeat_of_a_call_that_got_another_id_is_dropped(arriving, called)
 def test_ids_that_cannot_tell_calls_apart_are_derived(arriving, called, ids):
     calls = (called(ids[0], "one"), called(ids[1], "two"))
 
-    made = by_route(dispatch(arriving(*calls), {}))
+    made = by_route(dispatch(arriving(*calls), Params()))
 
     remembered = [entry.id for entry in made["c_asst"][0].body.entries]
     assert len({*remembered} - {"", "@question"}) == 2
     assert [emission.body.entries[0].id for emission in made["tool"]] == remembered
-    assert dispatch(arriving(*calls), {}) == dispatch(arriving(*calls), {})
+    assert dispatch(arriving(*calls), Params()) == dispatch(arriving(*calls), Params())
 
 
 def test_derived_ids_differ_between_rounds(arriving, called):
-    first = dispatch(arriving(called("")), {})[0].body.entries[0].id
-    second = dispatch(arriving(called(""), iter=1), {})[0].body.entries[0].id
+    first = dispatch(arriving(called("")), Params())[0].body.entries[0].id
+    second = dispatch(arriving(called(""), iter=1), Params())[0].body.entries[0].id
 
     assert first != second
 
@@ -92,7 +92,7 @@ def test_derived_ids_differ_between_rounds(arriving, called):
 def test_call_that_cannot_be_run_is_answered_under_its_id(arriving, called, text, code):
     broken = Entry(origin="assistant", type="tool_call", id="b", text=text)
 
-    made = by_route(dispatch(arriving(called("a"), broken), {}))
+    made = by_route(dispatch(arriving(called("a"), broken), Params()))
 
     (refusal,) = made["c_res"]
     (result,) = refusal.body.entries
@@ -115,7 +115,7 @@ def test_call_with_a_problem_is_answered_by_its_code_and_never_run(arriving, fun
     text = json.dumps({**function, "problem": code})
     call = Entry(origin="assistant", type="tool_call", id="b", text=text)
 
-    made = by_route(dispatch(arriving(call), {}))
+    made = by_route(dispatch(arriving(call), Params()))
 
     (refusal,) = made["c_res"]
     (result,) = refusal.body.entries
@@ -134,7 +134,7 @@ def test_problem_of_another_name_is_a_problem_too(arriving, problem):
     text = json.dumps({"name": "f", "arguments": "{}", "problem": problem})
     call = Entry(origin="assistant", type="tool_call", id="b", text=text)
 
-    made = by_route(dispatch(arriving(call), {}))
+    made = by_route(dispatch(arriving(call), Params()))
 
     assert made["c_res"][0].hop["error_code"] == "malformed_tool_call"
     assert made["tool"] == []
@@ -145,7 +145,7 @@ def test_calls_with_problems_do_not_keep_the_others_from_being_run(arriving, cal
     bad = Entry(origin="assistant", type="tool_call", id="b", text=text)
     over = [called(f"c{n}") for n in range(16)]
 
-    made = by_route(dispatch(arriving(called("a"), bad, *over), {}))
+    made = by_route(dispatch(arriving(called("a"), bad, *over), Params()))
 
     assert [emission.hop["tool_call_id"] for emission in made["tool"]] == [
         "a",
@@ -157,7 +157,7 @@ def test_calls_with_problems_do_not_keep_the_others_from_being_run(arriving, cal
 def test_call_that_cannot_be_run_is_remembered_as_providers_accept_it(arriving):
     broken = Entry(origin="assistant", type="tool_call", id="b", text="no json")
 
-    said, _ = dispatch(arriving(broken), {})
+    said, _ = dispatch(arriving(broken), Params())
 
     function = json.loads(said.body.entries[0].text)
     assert function["name"]
@@ -175,14 +175,14 @@ def test_call_that_cannot_be_run_is_remembered_as_providers_accept_it(arriving):
     ],
 )
 def test_arguments_are_read_as_providers_write_them(arriving, called, arguments, handed):
-    said, call = dispatch(arriving(called("a", "f", arguments)), {})
+    said, call = dispatch(arriving(called("a", "f", arguments)), Params())
 
     assert call.body.entries[0].text == handed
     assert json.loads(said.body.entries[0].text) == {"name": "f", "arguments": handed}
 
 
 def test_calls_beyond_the_budget_are_answered_and_not_run(arriving, called):
-    made = by_route(dispatch(arriving(*(called(f"c{n}") for n in range(19))), {}))
+    made = by_route(dispatch(arriving(*(called(f"c{n}") for n in range(19))), Params()))
 
     assert len(made["c_asst"][0].body.entries) == 19
     assert len(made["tool"]) == 16
@@ -194,6 +194,6 @@ def test_calls_beyond_the_budget_are_answered_and_not_run(arriving, called):
 def test_vendor_fields_of_a_call_are_kept(arriving, called):
     call = called("").model_copy(update={"vendor": {"signature": "s"}})
 
-    said, _ = dispatch(arriving(call), {})
+    said, _ = dispatch(arriving(call), Params())
 
     assert said.body.entries[0].vendor == {"signature": "s"}

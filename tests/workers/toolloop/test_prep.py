@@ -3,12 +3,13 @@ import json
 import pytest
 
 from colony.body import Entry
-from colony.operations import MAX_NEWEST_BYTES, parse_operation
-from workers.toolloop.prep import QUESTION_CHARACTERS, prep, prep_settling
+from colony.operations import parse_operation
+from workers.toolloop.conversation import MAX_VIEW_BYTES
+from workers.toolloop.prep import QUESTION_CHARACTERS, Params, prep, prep_settling
 
 
 def test_question_leaves_as_its_row_and_then_as_the_thread(arriving, asked_of_store):
-    row, thread = prep(arriving(Entry.say("user", "why?"), turn_id=None), {})
+    row, thread = prep(arriving(Entry.say("user", "why?"), turn_id=None), Params())
 
     assert (row.hop["route"], thread.hop["route"]) == ("ustore", "ullm")
     assert asked_of_store(row)["row"] == {
@@ -26,30 +27,30 @@ def test_question_leaves_as_its_row_and_then_as_the_thread(arriving, asked_of_st
 def test_question_that_is_handled_twice_is_the_same_question(arriving):
     envelope = arriving(Entry.say("user", "why?"), turn_id=None)
 
-    assert prep(envelope, {}) == prep(envelope, {})
+    assert prep(envelope, Params()) == prep(envelope, Params())
 
 
 def test_turn_id_of_the_caller_wins(arriving):
-    _, thread = prep(arriving(Entry.say("user", "why?"), turn_id="t-9"), {})
+    _, thread = prep(arriving(Entry.say("user", "why?"), turn_id="t-9"), Params())
 
     assert thread.hop["turn_id"] == "t-9"
 
 
 def test_reply_of_the_store_is_not_a_question(replied):
-    assert prep(replied("insert"), {}) is None
+    assert prep(replied("insert"), Params()) is None
 
 
 def test_first_text_of_the_user_is_the_question(arriving):
     entries = (Entry.say("assistant", "hi"), Entry.say("user", "one"), Entry.say("user", "two"))
 
-    _, thread = prep(arriving(*entries), {})
+    _, thread = prep(arriving(*entries), Params())
 
     assert [entry.text for entry in thread.body.entries] == ["one"]
 
 
 def test_persona_and_tools_become_the_system_slot(arriving):
     tool = {"description": "Search.", "parameters": {"type": "object"}}
-    params = {"persona": "Be kind.", "tools": {"web_search": tool}}
+    params = Params.model_validate({"persona": "Be kind.", "tools": {"web_search": tool}})
 
     _, thread = prep(arriving(Entry.say("user", "why?")), params)
 
@@ -64,14 +65,14 @@ def test_persona_and_tools_become_the_system_slot(arriving):
 def test_long_question_rides_in_the_headers_by_its_beginning_only(arriving):
     text = "x" * 100_000
 
-    _, thread = prep(arriving(Entry.say("user", text)), {})
+    _, thread = prep(arriving(Entry.say("user", text)), Params())
 
     assert thread.hop["question"] == text[:QUESTION_CHARACTERS]
     assert thread.body.entries[0].text == text
 
 
 def test_row_of_a_settled_question_is_an_answer_of_its_first_round(arriving, asked_of_store):
-    row, _ = prep_settling(arriving(Entry.say("user", "why?")), {})
+    row, _ = prep_settling(arriving(Entry.say("user", "why?")), Params())
 
     operation = asked_of_store(row)
     assert operation["operation"] == "settle"
@@ -79,14 +80,14 @@ def test_row_of_a_settled_question_is_an_answer_of_its_first_round(arriving, ask
     assert operation["key"] == {"turn_id": "t-7", "iter": 0}
 
 
-def test_misspelled_param_is_refused(arriving):
+def test_misspelled_param_is_refused():
     with pytest.raises(ValueError, match="personna"):
-        prep(arriving(Entry.say("user", "why?")), {"personna": "x"})
+        Params.model_validate({"personna": "x"})
 
 
 # In a session
 
-KEPT = {"conversation": "talk"}
+KEPT = Params(conversation="talk")
 ASKED = Entry(origin="user", type="text", text="and then?", happened_at="now")
 
 
@@ -115,7 +116,7 @@ def recalled(replied):
 def test_question_in_a_session_first_asks_for_its_conversation(arriving, handler):
     envelope = arriving(Entry.say("system", "x"), ASKED, turn_id=None, session_id="s")
 
-    (asking,) = handler(envelope, {**KEPT, "max_questions": 3, "max_view_bytes": 500})
+    (asking,) = handler(envelope, Params(conversation="talk", max_questions=3, max_view_bytes=500))
 
     assert asking.hop == {"route": "recall", "turn_id": "m-1", "question": "and then?"}
     call, behind = asking.body.entries
@@ -131,21 +132,33 @@ def test_question_in_a_session_first_asks_for_its_conversation(arriving, handler
     assert handler(envelope, KEPT) == handler(envelope, KEPT)
 
 
-def test_conversation_is_asked_for_within_what_a_store_gives(arriving):
-    (asking,) = prep(arriving(ASKED, session_id="s"), {**KEPT, "max_view_bytes": 10**9})
+def test_question_of_a_cell_that_did_an_operation_asks_for_its_conversation_too(arriving):
+    envelope = arriving(ASKED, session_id="s")
+    hop = {"operation": "web_fetch"}
 
-    operation = parse_operation(asking.body.entries[0].text)
-    assert operation.max_bytes == MAX_NEWEST_BYTES
+    (asking,) = prep(envelope.model_copy(update={"hop": hop}), KEPT)
+
+    assert asking.hop["route"] == "recall"
+
+
+def test_conversation_is_asked_for_within_what_a_store_gives(arriving):
+    most = Params(conversation="talk", max_view_bytes=MAX_VIEW_BYTES)
+
+    (asking,) = prep(arriving(ASKED, session_id="s"), most)
+
+    assert parse_operation(asking.body.entries[0].text).operation == "newest"
+    with pytest.raises(ValueError, match="max_view_bytes"):
+        Params(conversation="talk", max_view_bytes=MAX_VIEW_BYTES + 1)
 
 
 @pytest.mark.parametrize("handler", [prep, prep_settling])
 @pytest.mark.parametrize(
-    ("context", "params"), [({}, KEPT), ({"session_id": ""}, KEPT), ({"session_id": "s"}, {})]
+    ("context", "params"), [({}, KEPT), ({"session_id": ""}, KEPT), ({"session_id": "s"}, Params())]
 )
 def test_question_without_session_or_table_stands_alone(arriving, handler, context, params):
     made = handler(arriving(ASKED, **context), params)
 
-    assert made == handler(arriving(ASKED), {})
+    assert made == handler(arriving(ASKED), Params())
     assert [emission.hop["route"] for emission in made] == ["ustore", "ullm"]
 
 
@@ -153,7 +166,7 @@ def test_question_without_session_or_table_stands_alone(arriving, handler, conte
 def test_question_begins_with_what_was_said_before(recalled, asked_of_store, handler):
     reply = recalled([answered("why?", "because")])
 
-    stored, kept, thread = handler(reply, {**KEPT, "persona": "Be kind."})
+    stored, kept, thread = handler(reply, Params(conversation="talk", persona="Be kind."))
 
     said = (Entry.say("user", "why?"), Entry.say("assistant", "because"), ASKED)
     assert thread.body.entries == said
@@ -178,16 +191,20 @@ def test_question_begins_with_what_was_said_before(recalled, asked_of_store, han
 def test_first_question_of_a_session_is_as_one_without(recalled, arriving):
     stored, _, thread = prep(recalled([]), KEPT)
 
-    assert [stored, thread] == prep(arriving(ASKED), {})
+    assert [stored, thread] == prep(arriving(ASKED), Params())
 
 
-def test_question_goes_on_where_its_conversation_cannot_be_read(recalled):
+def test_question_goes_on_where_its_conversation_cannot_be_read(recalled, caplog):
     reply = recalled({"error": "query_timeout"}, count=0, error_code="query_timeout")
 
     _, _, thread = prep(reply, KEPT)
 
     assert thread.body.entries == (ASKED,)
     assert thread.hop["recall_error"] == "query_timeout"
+    (line,) = caplog.records
+    assert (line.levelname, line.name) == ("WARNING", "workers.toolloop")
+    for part in ("recall_failed", "talk", "query_timeout", "trace-1", "/cell"):
+        assert part in caplog.text
 
 
 def test_question_that_is_asked_for_twice_does_not_see_its_own_answer(recalled):

@@ -6,7 +6,7 @@ import pytest
 
 from colony.body import Entry
 from workers.toolloop.close import close, close_settling
-from workers.toolloop.collect import collect
+from workers.toolloop.collect import Params, collect
 from workers.toolloop.places import Places
 from workers.toolloop.requests import SUMMARY_CALL_ID
 from workers.toolloop.rows import assistant_row, summary_row, tool_row, user_row
@@ -23,7 +23,7 @@ FOLDING = {"firing": "1", "compacting": "1"}
 def test_answer_to_a_summary_leads_to_the_thread(arriving, asked_of_store, join, hop):
     reply = arriving(Entry.result(SUMMARY_CALL_ID, ""), hop=hop, **FOLDING)
 
-    (emission,) = join(reply, {})
+    (emission,) = join(reply, Params())
 
     assert emission.hop["route"] == "cstore"
     assert asked_of_store(emission)["operation"] == "select"
@@ -35,7 +35,7 @@ def test_refused_window_leads_to_the_thread(arriving, asked_of_store, join):
         Entry.say("user", "Q"), hop={"route": "c_again", "finish_reason": "error"}, firing="1"
     )
 
-    (emission,) = join(refused, {})
+    (emission,) = join(refused, Params())
 
     assert emission.hop["route"] == "cstore"
     assert asked_of_store(emission)["operation"] == "select"
@@ -45,7 +45,7 @@ def test_refused_window_leads_to_the_thread(arriving, asked_of_store, join):
 def test_thread_that_does_not_come_ends_the_chain(replied, join):
     failed = replied("select", hop={"error_code": "query_timeout"}, **FOLDING)
 
-    assert join(failed, {}) == []
+    assert join(failed, Params()) == []
 
 
 @JOINS
@@ -58,7 +58,7 @@ def test_thread_read_again_fires_what_no_summary_stands_for(replied, called, joi
         *(row for number in range(2) for row in _round(number, called)),
     ]
 
-    (fired,) = join(replied("select", rows, **FOLDING), {})
+    (fired,) = join(replied("select", rows, **FOLDING), Params())
 
     assert fired.hop == {"route": "fire", "question_at": 2, "summary_at": 3}
     assert [entry.text for entry in fired.body.entries[2:4]] == ["Q", "A"]
@@ -72,13 +72,13 @@ def test_question_whose_fold_was_lost_is_gone_on_with(replied, called, closer, i
     rows = [user_row("t-7", Entry.say("user", "Q")), *_round(0, called), *_round(1, called)]
     claimed = [{**row, "fired": 1} if row["role"] == "assistant" else row for row in rows]
 
-    (emission,) = closer(replied("select", claimed, iter=iteration, outputs=0, **FOLDING), {})
+    (emission,) = closer(replied("select", claimed, iter=iteration, outputs=0, **FOLDING), Params())
 
     assert emission.hop["route"] == route
 
 
 def test_select_without_the_permission_to_go_on_is_nothing_to_settle(replied):
-    assert settle(replied("select", []), {}) == []
+    assert settle(replied("select", []), Params()) == []
 
 
 def test_places_that_nobody_told_are_none(arriving):

@@ -5,12 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colony.body import Entry
-from colony.results import with_handle
-from tests.pages import rows, section
+from colony.results import handle_of, kept_at, with_handle
 from workers.toolloop.eviction import weight_of
-from workers.toolloop.params import HandlerParams
 from workers.toolloop.thread import Round, Summary, Thread
-from workers.toolloop.view import ViewParams, cut, view
+from workers.toolloop.view import ViewParams, cut, in_row, view
 
 
 @pytest.fixture
@@ -172,19 +170,40 @@ def test_a_summary_starts_the_view_anew_behind_its_boundary(thread):
     assert [entry.id for entry in results(shown)] == ["7-0", "8-0"]
 
 
+@pytest.mark.parametrize("caps", [ViewParams(), ViewParams(max_result_bytes=1)])
+def test_a_row_has_twice_what_a_view_shows_of_a_result_and_its_handle(caps):
+    text = "é" * 100_000
+    handle = handle_of(text.encode(), "t-1")
+    whole = Entry.result("c", with_handle(text, handle, size=200_000), is_error=True)
+
+    kept = in_row(whole, caps)
+
+    assert (kept.id, kept.is_error) == ("c", True)
+    assert len(kept.text.encode()) < max(2 * caps.max_result_bytes, 16_384) + 100
+    assert kept_at(kept.text) == kept_at(whole.text)
+    assert in_row(kept.model_copy(update={"text": "ok"}), caps).text == "ok"
+
+
+@given(st.text("aé€😀", min_size=5), st.sampled_from([0, 1, 3]), st.integers(0, 16_384))
+def test_what_was_cut_for_its_row_is_shown_as_if_it_never_was(letters, ahead, limit):
+    caps = ViewParams()
+    whole = Entry.result("c", "x" * ahead + letters * 10_000)
+
+    kept = in_row(whole, caps)
+
+    assert cut(kept.text, limit) == cut(whole.text, limit)
+
+
+def test_a_note_that_a_text_holds_of_another_one_is_text():
+    (note,) = [line for line in cut("x" * 9_000, 100).splitlines() if "left out" in line]
+    text = "y" * 400 + f"\n{note}\n" + "y" * 400
+
+    assert f"of {len(text.encode())} are left out" in cut(text, 100)
+
+
 @given(st.text(), st.integers(1, 200))
 def test_cut_text_keeps_whole_characters(text, limit):
     shown = cut(text, limit)
 
     assert "\ufffd" not in shown or "\ufffd" in text
     assert len(shown.encode()) <= max(len(text.encode()), limit + 100)
-
-
-def test_caps_are_those_that_are_documented():
-    written = rows(section("What is shown again"), "param")
-
-    assert {name.strip("`"): int(default.strip("`")) for name, default, _ in written} == {
-        name: field.default
-        for name, field in ViewParams.model_fields.items()
-        if name.startswith("max_") and name not in HandlerParams.model_fields
-    }
