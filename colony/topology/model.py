@@ -167,6 +167,8 @@ class HiveParams(Frozen):
     graph: Graph = Graph()
     template: Annotated[str, Field(min_length=1)] | None = None
     handed: dict[str, JsonValue] = Field(default_factory=dict, alias="with")
+    # In a template: the JSON Schema of each value that it takes.
+    accepts: dict[str, dict[str, JsonValue]] | None = None
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     ports: JsonValue = None
     required_drains: JsonValue = None

@@ -1,6 +1,6 @@
 """Reader: how the files of a tree become a draft."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from colony.topology.documents import check, read_object
 from colony.topology.draft import Draft, DraftCell, DraftEdge
 from colony.topology.embedding import embedded_files
 from colony.topology.findings import Findings, Place
+from colony.topology.handed import Acceptance
 from colony.topology.model import (
     CellSettings,
     CellSpec,
@@ -111,6 +112,7 @@ class Reader:
         if document is None or settings is None:
             self.broken.add(path)
         elif settings.type == HIVE:
+            self._check_accepts_nothing(document, place)
             folder = self._hive(folder, path, document, place)
         else:
             self._cell(folder, path, document, settings, place)
@@ -179,7 +181,12 @@ class Reader:
             description=document.get("description"),
             files=files,
         )
-        self.cells[path] = DraftCell(spec, place, kind is not None and begins_traces(kind))
+        self.cells[path] = DraftCell(
+            spec,
+            place,
+            begins_traces=kind is not None and begins_traces(kind),
+            emits=frozenset() if kind is None else kind.emits,
+        )
         if kind is not None and fit:
             filled = spec.model_copy(update={"params": resolved.value})
             check_flaws(kind, filled, places, self.findings)
@@ -223,11 +230,40 @@ class Reader:
             sentence = f"The template {name!r} contains itself."
             self.findings.error(where, "template_cycle", sentence)
             return folder
-        laid = folder.lay(name, directory, params.handed)
-        for key in params.handed.keys() - laid.parameters():
-            sentence = f"Nothing in the template {name!r} asks for ${{with.{key}}}."
-            self.findings.error(place.at("params", "with", key), "unknown_key", sentence)
+        asked, handing = folder.lay(name, directory, {}).parameters(), place.at("params", "with")
+        handed: Mapping[str, JsonValue] = params.handed
+        declared = self._acceptance(name, directory / CONFIG, asked)
+        if declared is not None:
+            handed = declared.fill(handed, self.variables, handing, self.findings)
+        else:
+            self._check_asked(handed, asked, name, handing)
+        laid = folder.lay(name, directory, handed)
         return self._template_hive(laid, path, directory / CONFIG)
+
+    def _acceptance(self, name: str, file: Path, asked: frozenset[str]) -> Acceptance | None:
+        """What a template says it accepts; None where it says nothing."""
+        place = self._place(file).at("params", "accepts")
+        document = read_object(file, self._place(file), self.findings)
+        params = document.get("params") if document else None
+        written = params.get("accepts") if isinstance(params, dict) else None
+        if not isinstance(written, dict):
+            return None
+        schemas = {key: schema for key, schema in written.items() if isinstance(schema, dict)}
+        self._check_asked(schemas, asked, name, place)
+        return Acceptance.read(name, schemas, place, self.findings)
+
+    def _check_asked(
+        self, names: Iterable[str], asked: frozenset[str], template: str, place: Place
+    ) -> None:
+        for name in sorted({*names} - asked):
+            sentence = f"Nothing in the template {template!r} asks for ${{with.{name}}}."
+            self.findings.error(place.at(name), "unknown_key", sentence)
+
+    def _check_accepts_nothing(self, document: _Document, place: Place) -> None:
+        params = document.get("params")
+        if isinstance(params, dict) and "accepts" in params:
+            sentence = "Only the hive of a template says what it accepts."
+            self.findings.error(place.at("params", "accepts"), "unknown_key", sentence)
 
     def _template_hive(self, folder: Folder, path: str, file: Path) -> Folder:
         """Note the edges the template brings; its own hive may build on a further template."""

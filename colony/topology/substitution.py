@@ -21,7 +21,7 @@ PLACEHOLDER = "0"
 
 _REFERENCE = re.compile(r"(?P<escape>\$?)\$\{(?P<inside>[^}]*)(?P<close>\}?)")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(:-(?P<default>.*))?", re.DOTALL)
-_WITH = re.compile(r"with\.(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(:-(?P<default>.*))?", re.DOTALL)
+_WITH = re.compile(r"with\.(?P<name>[A-Za-z_][A-Za-z0-9_-]*)")
 
 Steps = tuple[Step, ...]
 
@@ -85,7 +85,7 @@ def resolve(value: JsonValue, environment: Mapping[str, str]) -> Substituted:
         if reference is None or not match["close"]:
             walk.unsupported.append((steps, match[0]))
             return match[0]
-        return walk.look_up(reference, environment, steps)
+        return walk.look_up(reference["name"], environment, steps, default=reference["default"])
 
     return walk.over(value, lambda text, steps: _sub(text, steps, replaced))
 
@@ -103,7 +103,7 @@ def lay_in(value: JsonValue, handed: Mapping[str, JsonValue]) -> Substituted:
         reference = _WITH.fullmatch(match["inside"])
         if match["escape"] or reference is None or not match["close"]:
             return match[0]
-        return walk.look_up(reference, texts, steps)
+        return walk.look_up(reference["name"], texts, steps)
 
     def string(text: str, steps: Steps) -> JsonValue:
         whole = _REFERENCE.fullmatch(text)
@@ -122,8 +122,9 @@ class _Walk:
     unsupported: list[tuple[Steps, str]] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
-    def look_up(self, reference: re.Match[str], values: Mapping[str, str], steps: Steps) -> str:
-        name, default = reference["name"], reference["default"]
+    def look_up(
+        self, name: str, values: Mapping[str, str], steps: Steps, *, default: str | None = None
+    ) -> str:
         self.used.add(name)
         # As in a shell: a default also stands in for a variable that is set to nothing.
         found = values.get(name) or default

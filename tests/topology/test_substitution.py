@@ -73,7 +73,6 @@ def test_a_value_handed_to_a_template_keeps_its_type() -> None:
     written = {
         "whole": ["${with.most}", "${with.tools}", "${with.flag}"],
         "inside": "${with.name}: ${with.most}, ${with.flag}",
-        "default": "${with.other:-x}",
         "later": "${NAME} $${with.name}",
     }
 
@@ -82,7 +81,6 @@ def test_a_value_handed_to_a_template_keeps_its_type() -> None:
     assert result.value == {
         "whole": [3, ["a"], True],
         "inside": "Ada: 3, true",
-        "default": "x",
         "later": "${NAME} $${with.name}",
     }
     assert not result.unset
@@ -90,3 +88,9 @@ def test_a_value_handed_to_a_template_keeps_its_type() -> None:
 
 def test_a_value_that_is_not_handed_over_is_named() -> None:
     assert lay_in({"a": "${with.model}"}, {}).unset == ((("a",), "model"),)
+
+
+def test_a_value_that_is_handed_over_has_no_default_in_its_reference() -> None:
+    laid = lay_in({"a": "${with.model:-small}"}, {"model": "large"})
+
+    assert resolve(laid.value, {}).unsupported == ((("a",), "${with.model:-small}"),)
