@@ -77,6 +77,11 @@ class Buried:
             "message": self._message(),
         }
 
+    def told(self) -> dict[str, JsonValue]:
+        """What, where and why, without the envelope."""
+        told = {"id": self.id, "error_code": self.code, "cell": self.cell}
+        return {**told, "detail": self.facts.get("detail")}
+
     def _message(self) -> JsonValue:
         if self.hollow:
             return None

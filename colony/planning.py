@@ -1,11 +1,12 @@
 """Planning: what a routing comes to in envelopes to publish, hop records and dead letters."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import JsonValue
 
 from colony.codec import encode_body, encode_head
-from colony.envelope import DeadLetter
+from colony.envelope import DeadLetter, Head
 from colony.errors import EnvelopeError
 from colony.keys import Keys
 from colony.log import get_logger
@@ -13,6 +14,9 @@ from colony.records import excerpt, write_record
 from colony.routing import Death, Fault, Leg, Routing
 from colony.streams import Outgoing
 from colony.topology.model import ColonySettings
+
+# Deaths of envelopes that nothing is wrong with but that no edge takes them on.
+_STRANDED: Final = frozenset({"no_route", "hive_no_route"})
 
 log = get_logger("colony.routing")
 
@@ -40,7 +44,7 @@ def plan(routing: Routing, body: bytes, keys: Keys, settings: ColonySettings) ->
             continue
         made.published.append(Outgoing(keys.cell(leg.head.target or ""), head, _own(leg, body)))
         made.records.append(_record(leg, shown, settings))
-    made.letters += [_letter(death, _own(death, body)) for death in deaths]
+    made.letters += [_letter(death, _own(death, body), settings) for death in deaths]
     for fault in routing.faults:
         _report(fault)
     return made
@@ -65,15 +69,17 @@ def _report(fault: Fault) -> None:
          message=fault.head.id, trace=fault.head.trace_id, detail=fault.detail)  # fmt: skip
 
 
-def _letter(death: Death, body: bytes) -> DeadLetter:
-    head = death.head
+def _letter(death: Death, body: bytes, settings: ColonySettings) -> DeadLetter:
+    head, detail = death.head, death.detail
+    if death.code in _STRANDED:
+        detail += _error(death.head, excerpt(body, settings.trace_bodies))
     target = head.target or head.reply_to or head.sender
     line = log.error if death.code == "ttl_expired" else log.warning
     line(death.code, message=head.id, sender=head.sender, target=target, trace=head.trace_id,
-         detail=death.detail)  # fmt: skip
+         detail=detail)  # fmt: skip
     return DeadLetter(
         code=death.code,
-        detail=death.detail,
+        detail=detail,
         sender=head.sender,
         original_target=target,
         resolved_target=head.target or head.sender,
@@ -81,3 +87,25 @@ def _letter(death: Death, body: bytes) -> DeadLetter:
         body=body,
         edges=death.edges,
     )
+
+
+def _error(head: Head, shown: JsonValue) -> str:
+    """The error that a cell told of and no edge takes, as far as its body is kept; else nothing.
+
+    Nobody would look for it behind an edge that is missing.
+    """
+    code = head.hop.get("error_code")
+    if not isinstance(code, str):
+        return ""
+    text = _first_text(shown)
+    told = text if text.startswith(code) else ": ".join(part for part in (code, text) if part)
+    return f", which is an error: {told}"
+
+
+def _first_text(shown: JsonValue) -> str:
+    entries = shown.get("messages") if isinstance(shown, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        text = entry.get("text") if isinstance(entry, dict) else None
+        if isinstance(text, str):
+            return text
+    return ""

@@ -124,6 +124,50 @@ def test_no_route_leaves_one_letter_with_the_whole_envelope_and_its_edges() -> N
     assert letter.edges == ({"to": "/b", "condition": "hop.n == 1", "verdict": "false"},)
 
 
+FAILED = encode_body(Body.of(Entry.result("c-1", "ValueError: no such thing", is_error=True)))
+TIMED_OUT = encode_body(Body.of(Entry.result("c-1", "timeout: took too long", is_error=True)))
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "told"),
+    [
+        (FAILED, "script_failed", "script_failed: ValueError: no such thing"),
+        (TIMED_OUT, "timeout", "timeout: took too long"),
+        (encode_blob_reference("blob-1"), "timeout", "timeout"),
+        (encode_body(Body(system={"x": 1})), "timeout", "timeout"),
+    ],
+)
+def test_an_error_that_no_edge_takes_is_named_by_its_letter_and_its_line(
+    body: bytes, code: str, told: str, lines: pytest.LogCaptureFixture
+) -> None:
+    topology = tree({"from": "/a", "to": "/b", "condition": "has(hop.route)"}, cells="/a /b")
+
+    (letter,) = planned(head(hop={"error_code": code}), topology, body).letters
+
+    assert letter.code == "no_route"
+    assert letter.detail == f"no edge out of /a takes this emission, which is an error: {told}"
+    assert told in lines.text
+
+
+def test_an_error_that_no_edge_takes_out_of_a_hive_is_named() -> None:
+    topology = tree({"from": "/a", "to": "/hive"}, cells="/a", hives="/ /hive")
+
+    (letter,) = planned(head(hop={"error_code": "script_failed"}), topology, FAILED).letters
+
+    assert letter.code == "hive_no_route"
+    assert letter.detail.endswith("an error: script_failed: ValueError: no such thing")
+
+
+def test_what_no_trace_may_keep_is_in_no_letter_s_detail() -> None:
+    topology = tree(cells="/a")
+    quiet = topology.settings.model_copy(update={"trace_bodies": "none"})
+    stuck = head(hop={"error_code": "script_failed"})
+
+    (letter,) = plan(route(stuck, topology), FAILED, Keys("test"), quiet).letters
+
+    assert letter.detail.endswith("which is an error: script_failed")
+
+
 def test_an_unresolved_target_leaves_a_letter_and_a_reply_with_a_body_of_its_own() -> None:
     topology = tree({"from": "/a", "to": "/gone"}, cells="/a")
     made = planned(head(reply_to="/a"), topology)
