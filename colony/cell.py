@@ -40,6 +40,8 @@ class Cell:
     default_message_timeout_ms: ClassVar[int] = 0
     # What a model is told when the tree's contract declares no tool.
     default_tool: ClassVar[ToolDeclaration | None] = None
+    # What every cell of the type may put in hop, whatever its contract declares: edges may read it.
+    emits: ClassVar[frozenset[str]] = frozenset()
     # Where its envelopes may be handled, as `cell.isolation` says it.
     isolations: ClassVar[tuple[Isolation, ...]] = ("inline", "job")
     # Whether what is left out of a long result can be asked for by another call: then nothing of it

@@ -20,11 +20,13 @@ from colony.topology.model import (
 
 @dataclass(frozen=True)
 class DraftCell:
-    """A cell and its `config.json`; whether its type begins traces of its own."""
+    """A cell and its `config.json`; whether its type begins traces of its own, and what cells of it
+    may emit, declared or not."""
 
     spec: CellSpec
     place: Place
     begins_traces: bool = False
+    emits: frozenset[str] = frozenset()
 
     @property
     def contract(self) -> Contract | None:

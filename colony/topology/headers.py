@@ -107,7 +107,7 @@ def declared_hop(draft: Draft, sender: str, key: str) -> Declared | None:
         return Declared(known=False)
     spec = contract.emits.hop.get(key)
     if spec is None:
-        return Declared() if key in IMPLICIT_HOP else None
+        return Declared() if key in IMPLICIT_HOP | draft.cells[sender].emits else None
     return _of_field(spec)
 
 

@@ -2,6 +2,7 @@
 
 from colony.topology.draft import Draft
 from colony.topology.findings import Findings
+from colony.topology.lint_doubled import lint_doubled
 from colony.topology.lint_edges import lint_edges
 from colony.topology.lint_lanes import lint_lanes
 from colony.topology.lint_loops import lint_loops
@@ -15,6 +16,7 @@ def lint(draft: Draft, findings: Findings) -> None:
     lint_edges(draft, findings)
     lint_lanes(draft, findings)
     lint_overlap(draft, findings)
+    lint_doubled(draft, findings)
     lint_origins(draft, findings)
     lint_loops(draft, findings)
     lint_quiet(draft, findings)

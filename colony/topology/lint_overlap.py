@@ -21,6 +21,8 @@ def lint_overlap(draft: Draft, findings: Findings) -> None:
         if path in draft.doubtful:
             continue
         for catch_all, edge in permutations(edges, 2):
+            if edge.target == catch_all.target:
+                continue
             for (root, name), value in _both_take(draft, edge, catch_all, edges):
                 sentence = (
                     f"An emission of {path} with {root}.{name} {value!r} goes to {edge.target} "

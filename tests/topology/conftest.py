@@ -19,6 +19,8 @@ class Free(cell.Cell):
 
 
 class Echo(cell.Cell):
+    emits = frozenset({"length"})
+
     class Params(cell.Cell.Params):
         prefix: str
         limit: int = 1

@@ -110,8 +110,8 @@ class TestLanes:
 
         tree.hive(
             "main",
-            edge("./in", "./a", set_context={"mode": "'fast'"}),
-            edge("./in", "./a", set_context={"mode": "'slow'"}),
+            edge("./in", "./a", "has(hop.quick)", set_context={"mode": "'fast'"}),
+            edge("./in", "./a", "!has(hop.quick)", set_context={"mode": "'slow'"}),
             edge("./a", "./b", "context.mode == 'fast'"),
         )
         assert lints(tree) == [(f"{EDGES}[2].condition", "lane_open")]
@@ -297,6 +297,14 @@ class TestExpressions:
             edge("./a", "./c", "!has(hop.error_code)"),
         )
 
+        assert lints(tree) == []
+
+    def test_what_every_cell_of_a_type_may_emit_counts_as_declared(self, tree: Tree) -> None:
+        counted = edge("./a", "./b", set_hop={"n": "has(hop.length) ? hop.length : 0"})
+        sender(tree, emitting(route=["x"]), counted)
+        assert [code for _, code in lints(tree)] == ["hop_undeclared"]
+
+        tree.cell("main/a", "echo", params={"prefix": ""}, contract=emitting(route=["x"]))
         assert lints(tree) == []
 
     def test_a_hop_key_is_looked_for_behind_a_hive(self, tree: Tree) -> None:

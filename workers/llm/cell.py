@@ -15,7 +15,7 @@ from colony.errors import ModelFailed
 from colony.host import Budget, Host
 from colony.redaction import REDACTED, without_login
 from colony.topology.findings import EXTRA_MISSING, Flaw
-from colony.topology.model import CellSpec
+from colony.topology.model import CellSpec, ToolDeclaration
 from workers.llm import emissions
 from workers.llm.asking.admission import Unlimited
 from workers.llm.asking.attempts import Asked, Attempts, Policy
@@ -47,6 +47,7 @@ class Llm(Cell):
     """Ask a model and emit what it adds to the thread."""
 
     default_message_timeout_ms: ClassVar[int] = 1_200_000
+    emits: ClassVar[frozenset[str]] = emissions.HOP
 
     class Params(LlmParams):
         """Which model, where, and what it may be told."""
@@ -57,6 +58,7 @@ class Llm(Cell):
         super().__init__(params)
         self._provider: Provider | None = None
         self._budget: Budget = Unlimited()
+        self._tools: Sequence[ToolDeclaration] = ()
 
     @classmethod
     def flaws(cls, spec: CellSpec) -> Iterator[Flaw]:
@@ -69,6 +71,7 @@ class Llm(Cell):
         not installed."""
         self._provider = provider_of(self.params)
         self._budget = budget_of(self.params, host)
+        self._tools = host.tools
 
     async def stop(self) -> None:
         """The provider holds nothing open."""
@@ -99,11 +102,14 @@ class Llm(Cell):
         assert self._provider is not None, "a cell is started before it is tried"
         place = without_login(self.params.base_url) or self.params.provider
         begun = time.perf_counter()
-        reply = await self._provider.complete(one_token(self.params), Nobody())
+        reply = await self._provider.complete(one_token(self.params, self._tools), Nobody())
         if isinstance(reply, Failure):
             told = self._without_key(reply)
             raise ModelFailed(
-                model=self.params.model, place=place, reason=told.code, detail=told.detail
+                model=self.params.model or self.params.provider,
+                place=place,
+                reason=told.code,
+                detail=told.detail,
             )
         return f"{reply.model} at {place} answers in {time.perf_counter() - begun:.1f} s"
 

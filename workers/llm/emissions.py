@@ -9,6 +9,21 @@ from colony.envelope import Emission
 from workers.llm.provider import Answer, Failure
 from workers.llm.threads.thread import to_entries
 
+# What may stand in hop.
+HOP = frozenset(
+    {
+        "finish_reason",
+        "outcome",
+        "model",
+        "tokens_prompt",
+        "tokens_completion",
+        "error_code",
+        "retry_disposition",
+        "stream_progress",
+        "retry_after_s",
+    }
+)
+
 
 class Told(Frozen):
     """An answer as it is journalled, with what it took."""
