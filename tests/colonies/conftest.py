@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from colony.operations import Select
 from colony.schema import Schema
-from colony.store import StoreTables
+from colony.store.tables import StoreTables
 from colony.testing.harness import Harness, first_come
 from colony.topology.load import load
 from colony.topology.model import TopologySpec
 from colony.trees import shipped
+from tests.colonies.cells import with_params
+from tests.colonies.folding import TTL, Model, folding_tree, serving
 from workers.store import Store
 
 Rows = list[dict[str, Any]]
@@ -59,16 +62,6 @@ class Colony:
         trace = await self.harness.trace(trace_id)
         assert (trace.state, trace.cause, trace.dead) == ("ended", "completed", 0)
         assert await self.harness.letters() == []
-
-
-def with_params(spec: TopologySpec, path: str, params: Mapping[str, Any]) -> TopologySpec:
-    """The tree with other params for one cell."""
-    cells = tuple(
-        cell.model_copy(update={"params": dict(params)}) if cell.path == path else cell
-        for cell in spec.cells
-    )
-    assert cells != spec.cells
-    return spec.model_copy(update={"cells": cells})
 
 
 def restoring(spec: TopologySpec) -> TopologySpec:
@@ -117,3 +110,18 @@ async def start(redis_url: str) -> AsyncIterator[Start]:
             return Colony(harness)
 
         yield start
+
+
+@pytest.fixture
+async def begin(redis_url: str, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Starts config/compaction with a model, and asks it; the colony and the trace."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(model: Model, *, ttl: int = TTL, **options: Any) -> tuple[Colony, str]:
+            stack.enter_context(serving(model))
+            spec = folding_tree(tmp_path / "tree", model, **options)
+            harness = await stack.enter_async_context(Harness(redis_url, spec))
+            trace = await harness.ask("/capture", "How often?", ttl=ttl, context={"turn_id": "t-7"})
+            return Colony(harness), trace
+
+        yield begin

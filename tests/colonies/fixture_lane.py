@@ -5,7 +5,7 @@ from typing import Any
 from colony.topology.load import load
 from colony.topology.model import CellSettings, CellSpec, EdgeSpec, ModifierSpec, TopologySpec
 from colony.trees import shipped
-from tests.colonies.conftest import with_params
+from tests.colonies.cells import with_params
 
 FULL = "int(context.tokens_seen) >= 40 && int(context.iter) >= 1"
 SHORT = "int(context.tokens_seen) < 40 || int(context.iter) < 1"

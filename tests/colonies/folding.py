@@ -6,14 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from colony.testing.harness import Harness
 from colony.testing.model_server import ModelRequest, ModelServer
 from colony.topology.load import load
-from colony.topology.model import TopologySpec
+from colony.topology.model import CellSpec, TopologySpec
 from colony.trees import shipped
-from tests.colonies.conftest import with_params
+from tests.colonies.cells import with_params
 
+if TYPE_CHECKING:
+    from tests.colonies.conftest import Colony
+
+TTL = 400
+ROLES = ("user", "assistant", "tool", "summary")
 HEADINGS = ["GOAL", "PROGRESS", "KEY DECISIONS", "NEXT STEPS"]
 CONTEXT_LENGTH = {
     "status": 400,
@@ -28,6 +34,7 @@ BROUGHT = {
     ("./collector", "./drain"),
 }
 JOINS = ("collect", "settle")
+COLLECTOR = "/tool-loop/collector"
 
 
 def summary(number: int) -> str:
@@ -90,9 +97,15 @@ def serving(model: Model) -> Iterator[ModelServer]:
 
 
 def folding_tree(
-    folder: Path, model: Model, *, join: str = "collect", **handed: Any
+    folder: Path,
+    model: Model,
+    *,
+    join: str = "collect",
+    caps: Mapping[str, int] | None = None,
+    **handed: Any,
 ) -> TopologySpec:
-    """config/compaction with `model` behind both of its llm cells; `handed` is for its template."""
+    """config/compaction with `model` behind both of its llm cells; `caps` are those of the view,
+    `handed` is for its template."""
     shutil.copytree(shipped("compaction"), folder, dirs_exist_ok=True)
     hive = folder / "main" / "compact" / "config.json"
     written = json.loads(hive.read_text())
@@ -104,7 +117,9 @@ def folding_tree(
     asks = {"provider": "openai", "model": "m", "base_url": model.base_url, "attempts": 1}
     for path in ("/llm", "/compact/condense"):
         spec = with_params(spec, path, {**asks, "state_scope": "trace"})
-    return settling(spec) if join == "settle" else spec
+    spec = settling(spec) if join == "settle" else spec
+    (collector,) = [cell.params for cell in spec.cells if cell.path == COLLECTOR]
+    return with_params(spec, COLLECTOR, {**collector, **caps}) if caps else spec
 
 
 def settling(spec: TopologySpec) -> TopologySpec:
@@ -136,8 +151,43 @@ def laid_into(folder: Path, tree: str, handed: Mapping[str, Any]) -> TopologySpe
     graph["edges"] = [e for e in graph["edges"] if (e["from"], e["to"]) not in BROUGHT]
     hive.write_text(json.dumps(written))
     (folder / "main" / "compact").mkdir()
-    laid = {"cell": {"type": "hive"}, "params": {"template": "compaction", "with": handed}}
+    folds = {"fold_provider": "${COLONY_PROVIDER:-openai}", "fold_model": "${COLONY_MODEL:-m}"}
+    params = {"template": "compaction", "with": {**folds, **handed}}
+    laid = {"cell": {"type": "hive"}, "params": params}
     (folder / "main" / "compact" / "config.json").write_text(json.dumps(laid))
     loaded = load(folder, environment={})
     assert loaded.findings == ()
     return loaded.publishable()
+
+
+async def thread(colony: "Colony", trace: str) -> list[dict[str, Any]]:
+    rows = await colony.rows("thread", store="/store", trace_id=trace)
+    return sorted(rows, key=lambda row: (row["iter"], ROLES.index(row["role"]), row["call_id"]))
+
+
+async def spent(colony: "Colony", trace: str) -> int:
+    """Hops on the chain that came out at the sink, were nothing restored."""
+    hops = await colony.harness.hops(trace)
+    (answer,) = [hop for hop in hops if hop.head.target == "/sink"]
+    parents = {hop.head.id: hop.head.parent_message_id for hop in hops}
+    count, at = 0, answer.head.id
+    while at in parents:
+        count, at = count + 1, str(parents[at])
+    return count
+
+
+async def refused(colony: "Colony", trace: str) -> dict[str, Any]:
+    """The row of the one error that was kept."""
+    (row,) = await colony.rows("errors", store="/store", trace_id=trace)
+    return row
+
+
+async def waiting_at(harness: Harness, path: str) -> list[Any]:
+    return [found for found in await harness.pending() if harness.owner(found) == path]
+
+
+async def republished(harness: Harness, cell: CellSpec, params: dict[str, Any]) -> None:
+    """The tree goes on with other params of a cell."""
+    changed = with_params(harness.spec, cell.path, params)
+    await harness.publication.publish(changed)
+    await harness.publication.refresh()

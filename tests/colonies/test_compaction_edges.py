@@ -2,7 +2,6 @@
 taken, and what its page says of its values is so."""
 
 import json
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,15 @@ from typing import Any
 import pytest
 
 from colony.topology.expressions import Expression, Verdict
-from colony.topology.load import load
+from colony.topology.load import Loaded, load
 from colony.topology.model import EdgeSpec
 from colony.trees import shipped
+from tests.colonies.folding import COLLECTOR
 from tests.pages import PAGES, rows
 
 ABSENT = object()
+NONE = "\N{EN DASH}"
+FOLDS = {"fold_provider": "openai", "fold_model": "m"}
 # What each sender's edges read of the context.
 OF_MODEL = {"iter": [0, 1, 2, "3", 12], "overflow": [ABSENT, "", "met", "tried"]}
 OF_COLLECTOR = {
@@ -49,7 +51,7 @@ def taken(edges: list[EdgeSpec], context: dict[str, Any], hop: dict[str, Any]) -
 
 
 def test_what_the_collector_fires_goes_one_way(edges):
-    ways = [e for e in edges if e.source == "/tool-loop/collector" and "fire" in str(e.condition)]
+    ways = [e for e in edges if e.source == COLLECTOR and "fire" in str(e.condition)]
 
     found = {tuple(taken(ways, context, {"route": "fire"})) for context in known(OF_COLLECTOR)}
 
@@ -76,7 +78,7 @@ def test_what_the_model_says_goes_one_way(edges, hop):
 
 
 def test_a_chain_is_folded_once(edges):
-    (fold,) = [e for e in edges if e.target == "/compact/prep"]
+    (fold,) = [e for e in edges if (e.source, e.target) == (COLLECTOR, "/compact/prep")]
     contexts = known(OF_COLLECTOR)
     folded = [context for context in contexts if taken([fold], context, {"route": "fire"})]
 
@@ -97,12 +99,7 @@ def test_a_chain_is_folded_once(edges):
     ],
 )
 def test_what_was_read_is_counted_on_the_edge(tmp_path, measure, context, hop, seen):
-    laid = {"cell": {"type": "hive"}}
-    laid["params"] = {"template": "compaction", "with": {"measure": measure}}
-    (tmp_path / "main" / "compact").mkdir(parents=True)
-    (tmp_path / "main" / "config.json").write_text('{"cell": {"type": "hive"}}')
-    (tmp_path / "main" / "compact" / "config.json").write_text(json.dumps(laid))
-    spec = load(tmp_path, environment={}).spec
+    spec = laid(tmp_path, {"measure": measure}).spec
     assert spec is not None
     (edge,) = [e for e in spec.edges if (e.source, e.target) == ("/planner", "/dispatch")]
 
@@ -111,19 +108,63 @@ def test_what_was_read_is_counted_on_the_edge(tmp_path, measure, context, hop, s
     assert counted.value(context, hop) == seen
 
 
+@pytest.mark.parametrize(
+    "handed",
+    [
+        {"tokens": "many"},
+        {"tokens": -5},
+        {"measure": "lsat"},
+        {"keep": 0},
+        {"keep": "two"},
+        {"pause": -1},
+        {"rounds": 0},
+        {"table": 3},
+        {"store": ""},
+        {"origin": "it's"},
+        {"fold_script": "GOAL"},
+    ],
+    ids=str,
+)
+def test_a_value_that_the_lane_does_not_take_is_refused(tmp_path, handed):
+    loaded = laid(tmp_path, handed)
+
+    (name,) = handed
+    refused = [(f.file, f.json_path, f.code) for f in loaded.findings if f.severity == "error"]
+    assert refused == [("main/compact/config.json", f"$.params.with.{name}", "invalid_value")]
+    assert loaded.spec is None
+
+
+@pytest.mark.parametrize(
+    ("folds", "code"),
+    [({}, "with_missing"), ({"fold_provider": "extractive"}, "invalid_value")],
+    ids=["nobody", "a model that writes nothing"],
+)
+def test_who_folds_has_to_be_said_and_to_write(tmp_path, folds, code):
+    loaded = laid(tmp_path, {}, folds=folds)
+
+    at = [found.code for found in loaded.findings if found.json_path.endswith("with.fold_provider")]
+    assert at == [code]
+    assert loaded.spec is None
+
+
+def laid(folder: Path, handed: dict[str, Any], *, folds: dict[str, str] = FOLDS) -> Loaded:
+    """A tree with nothing but the lane."""
+    params = {"template": "compaction", "with": {**folds, **handed}}
+    hive = {"cell": {"type": "hive"}, "params": params}
+    (folder / "main" / "compact").mkdir(parents=True)
+    (folder / "main" / "config.json").write_text('{"cell": {"type": "hive"}}')
+    (folder / "main" / "compact" / "config.json").write_text(json.dumps(hive))
+    return load(folder, environment={})
+
+
 def test_values_of_the_template_are_those_of_its_page():
-    texts = [file.read_text() for file in _files(shipped("templates", "compaction"))]
-    asked = {found for text in texts for found in re.findall(r"\$\{with\.(\w+):-([^}]*)\}", text)}
+    hive = json.loads((shipped("templates", "compaction") / "config.json").read_text())
+    accepted = hive["params"]["accepts"].items()
 
     told = {(name.strip("`"), default.strip("`")) for name, default, _ in _table()}
 
-    assert told == asked
-    assert not any("${with." in re.sub(r"\$\{with\.\w+:-", "", text) for text in texts)
+    assert told == {(name, str(schema.get("default", NONE))) for name, schema in accepted}
 
 
 def _table() -> list[tuple[str, ...]]:
     return rows(PAGES["compaction"], "value")
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("config.json"))

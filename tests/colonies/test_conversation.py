@@ -11,6 +11,7 @@ from colony.streams import Delivery
 from colony.testing.harness import Harness, at_random
 from colony.testing.model_server import ModelRequest, ModelServer
 from tests.colonies.conftest import Colony
+from workers.toolloop.conversation import MAX_VIEW_BYTES
 
 TREES = pytest.mark.parametrize("tree", ["research", "research-settle"])
 FETCH = {"id": "f", "name": "web_fetch", "arguments": {"url": "file:///dalen-sun-valve.md"}}
@@ -167,6 +168,20 @@ async def test_a_hundred_questions_send_no_more_each_than_the_cap(talk: Callable
         assert marker == "[94 earlier questions of this conversation are not shown any more.]"
         # Without the cap each would be sent with all before it.
         assert sum(sent) * 7 < sum(5_000 * (2 * n + 1) for n in range(100))
+
+
+@pytest.mark.parametrize("letter", ['"', "\1", "\n", "é"])
+async def test_conversation_that_is_as_long_as_may_be_goes_on(
+    talk: Callable[..., Any], letter: str
+) -> None:
+    """Of texts that are longer in rows and replies than they are."""
+    caps = {"max_view_bytes": MAX_VIEW_BYTES, "max_questions": 1_000}
+    async with talk("research-settle", more={"/prep": caps}) as running:
+        for _ in range(6):
+            trace = await running.ask(letter * 120_000)
+            await running.colony.assert_clean(trace)
+
+        assert running.sent > MAX_VIEW_BYTES // 3
 
 
 @TREES

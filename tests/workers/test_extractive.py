@@ -6,6 +6,7 @@ import pytest
 
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
+from colony.errors import ModelFailed
 from colony.testing.host import RecordingHost
 from colony.topology.model import ToolDeclaration
 from workers.language import sentences
@@ -117,6 +118,33 @@ async def test_only_offered_tools_are_used() -> None:
     assert len(without_fetch.rounds) == 1
     assert without_any.rounds == []
     assert "no tool to search" in answer
+
+
+async def test_without_any_tool_there_is_no_answer() -> None:
+    """Whoever asks a model without tools goes on from its answer, and this one would have none."""
+    cell, host = Llm(Llm.Params(provider="extractive")), RecordingHost.of("llm", {})
+    await cell.start(host)
+    body = Body.of(Entry.say("user", "How many bars needs espresso?"))
+    envelope = Envelope(id="m", trace_id="t", target="/cell", ttl=9, body=body)
+
+    (emission,) = await cell.handle(envelope, host.next_envelope())
+
+    assert (emission.hop["finish_reason"], emission.hop["error_code"]) == ("error", "empty_answer")
+    assert emission.hop["retry_disposition"] == "permanent"
+    assert emission.hop.keys() <= Llm.emits
+    assert emission.body.entries == body.entries
+
+
+@pytest.mark.parametrize("tools", [(), (SEARCH,)], ids=len)
+async def test_probe_finds_whether_it_has_tools(tools: tuple[ToolDeclaration, ...]) -> None:
+    cell = Llm(Llm.Params(provider="extractive"))
+    await cell.start(RecordingHost.of("llm", {}, tools=tools))
+
+    if tools:
+        assert "extractive" in await cell.probe()
+        return
+    with pytest.raises(ModelFailed, match="offered no tool"):
+        await cell.probe()
 
 
 async def test_nothing_found_is_said() -> None:

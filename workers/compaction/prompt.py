@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from colony.body import Entry
+from colony.results import kept_at, with_handle
 
 HEADINGS = ("GOAL", "PROGRESS", "KEY DECISIONS", "NEXT STEPS")
 
@@ -22,7 +23,7 @@ def prompt(
     question: str, rounds: Sequence[Sequence[Entry]], *, running: str, kept: int, limit: int
 ) -> str:
     """The text to fold: what was asked, the running summary, then each entry of `rounds`, none
-    longer than `limit`."""
+    longer than `limit` but for where the whole of it is kept."""
     parts = [f"The user asked: {question}"]
     if running:
         parts.append(f"Running summary so far:\n{running}")
@@ -32,10 +33,13 @@ def prompt(
 
 
 def cut(text: str, limit: int) -> str:
-    """`text`, or its beginning with a note of how much is missing."""
-    if len(text) <= limit:
+    """`text`, or its beginning with a note of how much is missing, and where the whole is kept."""
+    kept = kept_at(text)
+    mark = with_handle("", kept.handle, size=kept.size) if kept else ""
+    shown = text.removesuffix(mark)
+    if len(shown) <= limit:
         return text
-    return f"{text[:limit]}… [{len(text) - limit} more characters]"
+    return f"{shown[:limit]}… [{len(shown) - limit} more characters]{mark}"
 
 
 def _line(entry: Entry, limit: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.schema import Row
-from workers.toolloop.collect import collect
+from workers.toolloop.collect import Params, collect
 from workers.toolloop.rows import assistant_row, summary_row, tool_row, user_row
 
 QUESTION = Entry.say("user", "How often?")
@@ -43,15 +43,17 @@ def rows_of(
     return rows if summary is None else [*rows, summary_row("t-7", rounds.start, summary)]
 
 
-def fired(rows: Sequence[Row], *, iteration: int = 3) -> Envelope:
+def replied(rows: Sequence[Row], *, iteration: int = 3, **hop: Any) -> Envelope:
+    """The store's reply with these rows."""
+    entries = [Entry.result("c-op", json.dumps(rows))]
+    return envelope(entries, {"operation": "select", **hop}, firing="1", iter=iteration)
+
+
+def fired(
+    rows: Sequence[Row], *, iteration: int = 3, caps: Mapping[str, Any] | None = None
+) -> Envelope:
     """What reaches prep where the collector fires these rows."""
-    reply = envelope(
-        [Entry.result("c-op", json.dumps(rows))],
-        {"operation": "select"},
-        firing="1",
-        iter=iteration,
-    )
-    (emission,) = collect(reply, {})
+    (emission,) = collect(replied(rows, iteration=iteration), Params.model_validate(caps or {}))
     assert emission.hop["route"] == "fire"
     return envelope(emission.body.entries, emission.hop, iter=iteration)
 

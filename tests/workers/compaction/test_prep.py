@@ -3,11 +3,16 @@
 import pytest
 
 from colony.body import Entry
-from tests.workers.compaction.conftest import call, envelope, fired, rows_of
-from workers.compaction.prep import prep, size_of
+from tests.workers.compaction.conftest import call, envelope, fired, replied, rows_of
+from workers.compaction import prep as folding
+from workers.compaction.prep import json_size
 from workers.compaction.prompt import HEADINGS
 
 SUMMARY = Entry.say("assistant", "GOAL\nknown\n- result call-9: not really")
+
+
+def prep(envelope, params):
+    return folding.prep(envelope, folding.Params.model_validate(params))
 
 
 def text_of(emission):
@@ -131,5 +136,33 @@ def test_weight_of_what_is_folded_counts_the_summary_that_is_refined():
     rows = rows_of(rounds=range(2, 5), summary=SUMMARY)
     refined = prep(fired(rows, iteration=4), {})
 
-    folded = plain.hop["compact_bytes"] - size_of([call(2), Entry.result("call-2", "42")])
-    assert refined.hop["compact_bytes"] == folded + size_of([SUMMARY])
+    folded = plain.hop["compact_bytes"] - json_size([call(2), Entry.result("call-2", "42")])
+    assert refined.hop["compact_bytes"] == folded + json_size([SUMMARY])
+
+
+def test_where_rounds_have_left_the_view_the_thread_is_read(operation):
+    emission = prep(fired(rows_of(rounds=range(4)), caps={"max_rounds": 2}), {"table": "rows"})
+
+    asked = operation(emission)
+    assert emission.hop == {"route": "reread"}
+    assert (asked["operation"], asked["table"]) == ("select", "rows")
+    assert asked["where"] == {"turn_id": "t-7"}
+
+
+def test_thread_that_was_read_is_folded_as_a_whole_view_is():
+    earlier = [Entry.say("user", "How often?"), Entry.say("assistant", "Once.")]
+    rows = rows_of(rounds=range(2, 5), earlier=earlier, summary=SUMMARY)
+
+    assert prep(replied(rows, iteration=4), {}) == prep(fired(rows, iteration=4), {})
+
+
+def test_thread_that_could_not_be_read_is_asked_for_as_it_is():
+    emission = prep(replied([], error_code="query_timeout"), {})
+
+    assert emission.hop == {"route": "refire"}
+
+
+def test_half_a_character_in_a_result_stops_no_fold():
+    view = [Entry.say("user", "Q"), call(0), Entry.result("call-0", "\ud800"), call(1)]
+
+    assert prep(envelope(view, iter=1), {}).hop["route"] == "condense"

@@ -2,7 +2,8 @@
 
 Round by round it asks for searches planned from the question, then for the documents that came out
 best, and then answers with sentences quoted from them, each with its source. It uses only tools
-that are offered, says what it is, and says so when nothing was found.
+that are offered, says what it is, and says so when nothing was found. Offered none, it has no
+answer: what it would say of itself is not what whoever asks so goes on from.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from workers.llm.answers.calls import made_up_id
 from workers.llm.offline.findings import FETCH, SEARCH, Findings, gather
 from workers.llm.offline.handed import handed
 from workers.llm.offline.quotes import LIMIT, PER_SOURCE, Found, Quote, best_quotes
-from workers.llm.provider import Answer, Call, Reply, Request, Witness
+from workers.llm.provider import Answer, Call, Failure, Reply, Request, Witness
 
 QUERIES = 4
 QUERY_WORDS = 12
@@ -26,6 +27,14 @@ FUSION = 60
 
 WHAT_IT_IS = (
     "This is colony's extractive model: it quotes sources word for word and writes nothing."
+)
+
+UNEQUIPPED = Failure(
+    "empty_answer",
+    "the extractive model quotes what tools find, and it is offered no tool",
+    source="request",
+    disposition="permanent",
+    progress="precommit",
 )
 
 _URL = re.compile(r"(?:https?|file)://[^\s<>\"')\]]+")
@@ -42,18 +51,21 @@ class Extractive:
         self._model = model
 
     async def complete(self, request: Request, witness: Witness) -> Reply:
-        """The searches, the documents or the answer that the thread is ready for."""
+        """The searches, the documents or the answer that the thread is ready for; a failure where
+        there is no tool and was none."""
         witness.sent(handed(request, self._model))
         reply = await asyncio.to_thread(self._next, request)
-        if reply.text:
+        if isinstance(reply, Answer) and reply.text:
             await witness.text(reply.text)
         return reply
 
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _next(self, request: Request) -> Answer:
+    def _next(self, request: Request) -> Answer | Failure:
         found = gather(request.entries)
+        if not request.tools and not found.calls:
+            return UNEQUIPPED
         wanted = next_calls(found, {tool.name for tool in request.tools})
         if not wanted:
             said = answer(found)
