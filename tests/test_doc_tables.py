@@ -91,7 +91,7 @@ def _caps() -> set[tuple[str, str, str]]:
 
 def _of_view(params: type[HandlerParams]) -> Iterator[tuple[str, str]]:
     for name, default in _defaults(params).items():
-        if name.startswith("max_") and name not in HandlerParams.model_fields:
+        if name.startswith("max_"):
             yield name, default
 
 

@@ -89,7 +89,7 @@ async def colony(
     (tmp_path / "slow_handlers.py").write_text(HANDLERS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "slow_handlers", raising=False)
-    monkeypatch.setattr("colony.keeper.ORPHANS_S", 0.1)
+    monkeypatch.setattr("colony.keeping.keeper.ORPHANS_S", 0.1)
     link = Link(redis_url)
     await Publication(link, KEYS).publish(SPEC)
     roles = [Router(redis_url, KEYS, PACE), Worker(redis_url, KEYS, PACE)]
