@@ -111,6 +111,22 @@ def session_of(context: Headers) -> str:
     return session if isinstance(session, str) else ""
 
 
+def turn_of(context: Headers) -> str | None:
+    """The question that a context names, if it names one."""
+    turn_id = context.get("turn_id")
+    return turn_id if isinstance(turn_id, str) and turn_id else None
+
+
+def iteration_of(context: Headers) -> int:
+    """The number of the round, from 0; a tree may count in numbers or in their texts."""
+    found = context.get("iter")
+    try:
+        return int(found) if isinstance(found, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        # Anybody may have set it, to anything.
+        return 0
+
+
 def digest(value: JsonValue) -> str:
     """A short digest of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from colony.body import Body
 from colony.budget import SharedBudget
-from colony.envelope import Envelope, digest
+from colony.envelope import Envelope, digest, session_of
 from colony.errors import ColonyError, Fenced
 from colony.host import Budget, Limits, Tables
 from colony.keys import Keys
@@ -191,8 +191,7 @@ class LiveHost:
 
     def _session(self) -> str:
         """The session of the envelope in hand, or empty."""
-        session = self._in_hand().context.get("session_id")
-        return session if isinstance(session, str) else ""
+        return session_of(self._in_hand().context)
 
     def _in_hand(self) -> Envelope:
         if self._envelope is None:

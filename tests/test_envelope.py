@@ -20,6 +20,7 @@ from colony.envelope import (
     Head,
     derived_id,
     digest,
+    iteration_of,
     new_id,
 )
 
@@ -166,3 +167,11 @@ def test_a_digest_tells_unlike_values_apart() -> None:
 
 def test_a_digest_can_be_made_of_text_that_is_no_unicode() -> None:
     assert digest("\ud800") != digest("\udfff")
+
+
+@pytest.mark.parametrize(
+    ("told", "iteration"),
+    [(3, 3), ("3", 3), (2.0, 2), ("x", 0), ([3], 0), (math.inf, 0), (None, 0)],
+)
+def test_a_round_is_counted_in_numbers_or_texts_and_nothing_else(told: Any, iteration: int) -> None:
+    assert iteration_of({"iter": told}) == iteration

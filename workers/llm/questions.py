@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from colony.body import Body, Entry
-from colony.envelope import Envelope
+from colony.envelope import Envelope, iteration_of
 from colony.errors import BodyError
 from colony.host import Host
 from colony.topology.model import ToolDeclaration
@@ -35,7 +35,7 @@ async def question_in(envelope: Envelope, params: Params, host: Host) -> Request
             tools=system_state.tools(state) or _declared(host.tools),
             generation=overrides.overlaid(params, state),
             seed=_seed(envelope),
-            iteration=_iteration(envelope),
+            iteration=max(0, iteration_of(envelope.context)),
         )
     except BodyError as error:
         return Failure(
@@ -95,12 +95,3 @@ def _seed(envelope: Envelope) -> str:
     if turn is None:
         return envelope.id
     return json.dumps([turn, envelope.context.get("iter")])
-
-
-def _iteration(envelope: Envelope) -> int:
-    # Anybody may have set it, to anything; a tree may count in numbers or in their texts.
-    found = envelope.context.get("iter")
-    try:
-        return max(0, int(found)) if isinstance(found, (int, float, str)) else 0
-    except ValueError:
-        return 0

@@ -8,7 +8,6 @@ is, over the permission that its chain already holds.
 
 from colony.envelope import Emission, Envelope
 from workers.toolloop import requests
-from workers.toolloop.places import with_places
 from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
@@ -59,7 +58,7 @@ def _after(envelope: Envelope, own: Params) -> Emission | None:
         return None
     thread = Thread.of(rows_of(envelope.body), turn_id)
     if firing(envelope):
-        return with_places(fire(thread, own), thread)
+        return fire(thread, own)
     number = iteration(envelope)
     asked = thread.question is not None or not own.needs_question
     if not asked or not thread.complete(number):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from colony.body import Body, Entry
-from colony.envelope import Emission, Envelope, session_of
+from colony.envelope import Emission, Envelope, session_of, turn_of
 from colony.log import get_logger
 from colony.schema import Row
 from workers.toolloop import requests
@@ -126,8 +126,7 @@ def _resume(
 
 def _minted(envelope: Envelope) -> str:
     # The envelope's own id: derived from its cause, so a repeated handle names the same question.
-    given = envelope.context.get("turn_id")
-    return given if isinstance(given, str) and given else envelope.id
+    return turn_of(envelope.context) or envelope.id
 
 
 def _insert(table: str, row: Row) -> Emission:

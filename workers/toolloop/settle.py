@@ -9,7 +9,6 @@ from colony.body import Entry
 from colony.envelope import Emission, Envelope
 from colony.operations import MARK
 from workers.toolloop import requests
-from workers.toolloop.places import with_places
 from workers.toolloop.rereading import rereads
 from workers.toolloop.rows import QUESTION, assistant_row, results_in, rows_of, tool_row
 from workers.toolloop.thread import Thread
@@ -40,7 +39,7 @@ def settle(envelope: Envelope, own: ViewParams) -> list[Emission]:
     if route is not None or "error_code" in envelope.hop or not _goes_on(envelope):
         return []
     thread = Thread.of(rows_of(envelope.body), turn_id)
-    return [with_places(fire(thread, own), thread)]
+    return [fire(thread, own)]
 
 
 def _goes_on(envelope: Envelope) -> bool:

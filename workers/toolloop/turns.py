@@ -3,19 +3,17 @@
 Context carries both, because edges alone may change it.
 """
 
-from colony.envelope import Envelope
+from colony.envelope import Envelope, iteration_of, turn_of
 
 
 def question_id(envelope: Envelope) -> str:
     """The id of the question. Where no edge and no caller named one, it is that of the trace."""
-    found = envelope.context.get("turn_id")
-    return found if isinstance(found, str) and found else envelope.trace_id
+    return turn_of(envelope.context) or envelope.trace_id
 
 
 def iteration(envelope: Envelope) -> int:
-    """The number of the round, from 0; a tree may count in numbers or in their texts."""
-    found = envelope.context.get("iter", 0)
-    return int(found) if isinstance(found, (int, float, str)) else 0
+    """The number of the round, from 0."""
+    return iteration_of(envelope.context)
 
 
 def route_of(envelope: Envelope) -> str | None:

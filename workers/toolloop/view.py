@@ -14,6 +14,7 @@ from colony.results import SHELVED_BYTES
 from workers.toolloop.eviction import first_shown, size_of, weight_of
 from workers.toolloop.marker import Holding, marker
 from workers.toolloop.params import Positive, ThreadParams
+from workers.toolloop.places import with_places
 from workers.toolloop.thread import Round, Thread
 
 # What `cut` writes; and how many bytes of a character that it parts are not there.
@@ -34,8 +35,8 @@ class ViewParams(ThreadParams):
 
 
 def fire(thread: Thread, caps: ViewParams) -> Emission:
-    """The thread on its way back to the model."""
-    return Emission.of(*view(thread, caps), route="fire")
+    """The thread on its way back to the model, with its places told."""
+    return with_places(Emission.of(*view(thread, caps), route="fire"), thread)
 
 
 def view(thread: Thread, caps: ViewParams) -> list[Entry]:
