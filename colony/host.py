@@ -19,7 +19,7 @@ class Tables(Protocol):
     """The tables of one store cell, as the handler of one envelope sees them.
 
     Operations of a handle are numbered in the order they are made; a repeated handle gets the first
-    answers again (design: receipts).
+    answers again.
     """
 
     async def execute(self, operation: Operation) -> StoreReply:

@@ -14,8 +14,8 @@ import msgpack
 from pydantic import JsonValue
 
 from colony.deltas import Part, applied, delta
-from colony.envelope import Envelope
-from colony.errors import RequestNotFound
+from colony.envelope import Envelope, iteration_of, turn_of
+from colony.errors import Fenced, RequestNotFound
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
@@ -114,12 +114,12 @@ class Requests:
 
     async def record(
         self, body: bytes, *, envelope: Envelope, cell: str, facts: Mapping[str, JsonValue]
-    ) -> bool:
-        """Keep a request with the trace of the envelope; False where the trace takes no more.
+    ) -> None:
+        """Keep a request with the trace of the envelope; raises Fenced where that takes no more.
 
         The same bytes for the same envelope are kept once, and counted.
         """
-        trace_id, turn_id = envelope.trace_id, _turn_id(envelope)
+        trace_id, turn_id = envelope.trace_id, turn_of(envelope.context)
         # What one cell is sent for one question grows from round to round.
         thread = f"{cell} {turn_id or ''}"
         name = f"{envelope.id}:{sha256(body).hexdigest()[:_DIGEST_DIGITS]}".encode()
@@ -128,7 +128,7 @@ class Requests:
             "envelope": envelope.id,
             "cell": cell,
             "turn_id": turn_id,
-            "iter": _iteration(envelope),
+            "iter": iteration_of(envelope.context),
             "size": len(body),
         }
         before = self._recent.of(trace_id, thread)
@@ -147,9 +147,10 @@ class Requests:
                 break
             # Another worker was sent the one before.
             before = await self._newest(trace_id, thread)
-        if answer[0] == b"recorded" and int(answer[1]) == 1:
+        if answer[0] == b"fenced":
+            raise Fenced(trace_id=trace_id)
+        if int(answer[1]) == 1:
             self._recent.put(trace_id, thread, name=name, body=body)
-        return bool(answer[0] == b"recorded")
 
     async def _newest(self, trace_id: str, thread: str) -> Kept | None:
         kept = await self._all(trace_id)
@@ -236,17 +237,3 @@ def _sent(trace_id: str, name: bytes, value: bytes, *, times: int) -> SentReques
         at=at,
         sent=times,
     )
-
-
-def _turn_id(envelope: Envelope) -> str | None:
-    found = envelope.context.get("turn_id")
-    return found if isinstance(found, str) and found else None
-
-
-def _iteration(envelope: Envelope) -> int:
-    """The number of the round, from 0; a tree may count in numbers or in their texts."""
-    found = envelope.context.get("iter", 0)
-    try:
-        return int(found) if isinstance(found, (int, float, str)) else 0
-    except (ValueError, OverflowError):
-        return 0

@@ -74,7 +74,7 @@ class RecordingBudget:
 
 
 class RecordingHost:
-    """A `colony.cell.Host` for one envelope, without Redis.
+    """A `colony.host.Host` for one envelope, without Redis.
 
     `kept`, `told`, `journal`, `sent`, `states` and `logged` hold what the cell did. Handle the same
     envelope again with the same host to see what a redelivery does; `next_envelope` gives the host

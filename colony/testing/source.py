@@ -27,7 +27,7 @@ class Born:
 
 @dataclass
 class RecordingSource:
-    """A `colony.cell.Source` without Redis, whose clock stands where the test puts it.
+    """A `colony.host.Source` without Redis, whose clock stands where the test puts it.
 
     `births`, `marks`, `leaves` and `logged` hold what the cell did; what two sources share is what
     two processes share.

@@ -12,7 +12,7 @@ from colony.access import Access
 from colony.access.threads import QuestionThread
 from colony.body import Entry
 from colony.errors import RequestNotFound, ThreadNotFound
-from colony.requests import SentRequest
+from colony.requests import Requests, SentRequest
 from colony.testing.harness import Harness
 from colony.testing.messages_server import MessagesServer
 from colony.testing.model_server import ModelServer
@@ -210,19 +210,26 @@ async def test_a_call_whose_answer_was_lost_is_counted_when_it_is_made_again(sta
     assert request.sent == 2
 
 
-async def test_a_trace_that_was_cancelled_takes_no_request_and_fails_no_call(start: Start) -> None:
+async def test_a_trace_that_was_cancelled_takes_no_request_and_fails_no_call(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = Requests.record
+
+    async def too_late(self: Requests, body: bytes, **told: Any) -> None:
+        await colony.harness.traces.end(trace_id, "cancelled", "why")
+        await record(self, body, **told)
+
+    monkeypatch.setattr(Requests, "record", too_late)
     with ModelServer([ANSWER]) as server:
         colony = await start(alone(**openai(server)))
         trace_id = await colony.harness.ask("/llm", "What is it?")
-        (routed,) = await colony.harness.pending()
-        await colony.harness.step(routed)
-        await colony.harness.traces.end(trace_id, "cancelled", "why")
-
         await colony.harness.finish()
 
     keys = colony.harness.keys
+    assert len(server.requests) == 1
     assert not await colony.harness.link.command("EXISTS", keys.requests(trace_id))
-    assert not await colony.harness.link.command("EXISTS", keys.requests(trace_id))
+    assert await colony.harness.letters() == []
+    assert "request_not_recorded" in caplog.text
 
 
 async def test_a_cell_that_is_told_not_to_records_nothing(start: Start) -> None:
