@@ -354,16 +354,7 @@ async def _end_quiet(link: Link) -> Call:
 
 async def _end_quiet_with_an_heir(link: Link) -> Call:
     await _wait(link, "t", "heir")
-    trace = await _trace(link, state="quiet", live=0, outputs=1, dead=0, session="s")
-    return bind(
-        "end_quiet",
-        trace=trace,
-        open=KEYS.open_traces(),
-        ended=KEYS.ended_traces(),
-        deadlines=KEYS.deadlines(),
-        **_turn("s"),
-        trace_id="t",
-    )
+    return await _end_quiet(link)
 
 
 async def _end_trace(link: Link) -> Call:

@@ -7,32 +7,12 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from colony.access.thread_tables import ThreadTable, thread_tables
+from colony.access.thread_tables import RecordedRow, ThreadTable, thread_tables
 from colony.keys import Keys
 from colony.link import Link
-from colony.schema import Row
 from colony.traces import Traces
 
 COLUMNS: Final = frozenset(("turn_id", "question", "answer"))
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A row that holds the answer to a question, at the path of its store and in its table."""
-
-    store: str
-    table: str
-    number: int
-    values: Row
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """The row as a JSON object."""
-        return {
-            "store": self.store,
-            "table": self.table,
-            "number": self.number,
-            "row": dict(self.values),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +22,7 @@ class Answers:
     link: Link
     keys: Keys
 
-    async def rows(self, turn_ids: Iterable[str], stores: Iterable[str]) -> list[Answered]:
+    async def rows(self, turn_ids: Iterable[str], stores: Iterable[str]) -> list[RecordedRow]:
         """The rows of questions with an answer, of every table that keeps such."""
         tables = await thread_tables(self.link, self.keys, stores, columns=COLUMNS)
         asked = [(table, turn_id) for table in tables for turn_id in sorted(turn_ids)]
@@ -56,11 +36,6 @@ class Answers:
         return [output for of_trace in found for output in of_trace]
 
 
-async def _answered(table: ThreadTable, turn_id: str) -> list[Answered]:
-    rows = await table.rows({"turn_id": turn_id})
-    values = [(row.seq, row.values(table.table, [*table.table.columns])) for row in rows]
-    return [
-        Answered(table.store, table.name, number, row)
-        for number, row in values
-        if row.get("answer") is not None
-    ]
+async def _answered(table: ThreadTable, turn_id: str) -> list[RecordedRow]:
+    rows = map(table.recorded, await table.rows({"turn_id": turn_id}))
+    return [row for row in rows if row.values.get("answer") is not None]

@@ -40,7 +40,8 @@ class Documents:
         named = read_handle(handle)
         if named is None:
             raise DocumentNotFound(
-                handle=handle[:_SHOWN], detail="a handle is blob:DIGEST@TRACE, as a result ends"
+                handle=handle[:_SHOWN],
+                detail="the handle is malformed, one is blob:DIGEST@TRACE, as a result ends",
             )
         text_id, trace_id = named
         for key in await self._belonging(trace_id, text_id):

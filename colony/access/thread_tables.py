@@ -9,9 +9,36 @@ from pydantic import JsonValue
 
 from colony.keys import Keys
 from colony.link import Link
-from colony.lua.registry import bind
-from colony.schema import Table
-from colony.store.selection import StoredRow, pack, pack_selection, unpack_rows
+from colony.schema import Row, Table
+from colony.store.calls import reading
+from colony.store.selection import StoredRow, unpack_rows
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRow:
+    """A row of a thread or of a conversation. `number` tells its place in the order in which rows
+    were added."""
+
+    store: str
+    table: str
+    number: int
+    values: Row
+
+    @property
+    def size(self) -> int:
+        """How many bytes what was said has, as it is kept."""
+        said = self.values.get("turn", self.values.get("answer"))
+        return len(said.encode(errors="replace")) if isinstance(said, str) else 0
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The row as a JSON object."""
+        return {
+            "store": self.store,
+            "table": self.table,
+            "number": self.number,
+            "size": self.size,
+            "row": dict(self.values),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +56,16 @@ class ThreadTable:
     ) -> list[StoredRow]:
         """The rows that meet `where` in the order they were added, with what is kept `hidden`."""
         columns = [*self.table.columns, *hidden]
-        answer: Sequence[Any] = await self.link.run(
-            bind(
-                "store_select",
-                catalogue=self.keys.store(self.store),
-                cells=self.keys.store_cells(self.store, self.name),
-                index=self.keys.store_index(self.store, self.name),
-                name=self.name,
-                definition=self.table.definition,
-                conditions=pack_selection(self.table, where),
-                columns=pack(columns),
-                limit=0,
-            )
-        )
+        call = reading(self.keys, self.store, self.name, self.table, where=where, columns=columns)
+        answer: Sequence[Any] = await self.link.run(call)
         # A table that was changed a moment ago is read the next time.
         return unpack_rows(columns, answer[2:]) if answer[0] == b"rows" else []
+
+    def recorded(self, row: StoredRow) -> RecordedRow:
+        """The row with all that the table has of it."""
+        return RecordedRow(
+            self.store, self.name, row.seq, row.values(self.table, [*self.table.columns])
+        )
 
 
 async def thread_tables(

@@ -10,13 +10,14 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from colony.access.answers import Answered, Answers
-from colony.access.thread_tables import ThreadTable, thread_tables
+from colony.access.answers import Answers
+from colony.access.thread_tables import RecordedRow, ThreadTable, thread_tables
+from colony.envelope import turn_of
 from colony.errors import RequestNotFound, ThreadNotFound, TraceNotFound
 from colony.keys import Keys
 from colony.link import Link
 from colony.requests import Requests, SentRequest
-from colony.schema import TRACE, Row
+from colony.schema import TRACE
 from colony.sessions import Sessions
 from colony.store.selection import StoredRow
 from colony.traces import Trace, Traces
@@ -30,32 +31,6 @@ NOTHING_KEPT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRow:
-    """A row of a thread. `number` tells its place in the order in which rows were added."""
-
-    store: str
-    table: str
-    number: int
-    values: Row
-
-    @property
-    def size(self) -> int:
-        """How many bytes what was said has, as it is kept."""
-        turn = self.values.get("turn")
-        return len(turn.encode(errors="replace")) if isinstance(turn, str) else 0
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """The row as a JSON object."""
-        return {
-            "store": self.store,
-            "table": self.table,
-            "number": self.number,
-            "size": self.size,
-            "row": dict(self.values),
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionThread:
     """What is kept of a question: the requests in the order in which they were first sent, the rows
     in the order in which they were added, and the rows that hold its answer.
@@ -66,7 +41,7 @@ class QuestionThread:
     question: str
     requests: Sequence[SentRequest]
     rows: Sequence[RecordedRow]
-    answers: Sequence[Answered] = ()
+    answers: Sequence[RecordedRow] = ()
     traces: Sequence[str] = ()
     waits_for: str | None = None
 
@@ -146,7 +121,7 @@ class Threads:
         return QuestionThread(
             question,
             sent,
-            [_recorded(*found) for found in rows],
+            [table.recorded(row) for table, row in rows],
             answers=answers,
             traces=sorted(traces | {request.trace_id for request in sent} | _id_of(trace)),
             waits_for=None
@@ -171,8 +146,8 @@ class Threads:
 
     async def _turns_of(self, trace_id: str) -> set[str]:
         """The questions that a trace deals with, as its log tells them."""
-        named = (record.head.context.get("turn_id") for record in await self._traces.log(trace_id))
-        return {turn_id for turn_id in named if isinstance(turn_id, str) and turn_id}
+        named = (turn_of(record.head.context) for record in await self._traces.log(trace_id))
+        return {turn_id for turn_id in named if turn_id is not None}
 
     async def _trace(self, trace_id: str) -> Trace | None:
         try:
@@ -183,8 +158,3 @@ class Threads:
 
 def _id_of(trace: Trace | None) -> set[str]:
     return set() if trace is None else {trace.id}
-
-
-def _recorded(table: ThreadTable, row: StoredRow) -> RecordedRow:
-    values = row.values(table.table, [*table.table.columns])
-    return RecordedRow(table.store, table.name, row.seq, values)

@@ -86,7 +86,7 @@ async def get_trace(request: Request) -> Response:
     if query.trace_id is not None:
         found = await promptly(access.traces.get(query.trace_id))
         turn = await promptly(access.sessions.waits_for(found.id, found.session))
-        told["record"] = {**found.to_json(), "waits": turn is not None, "waits_for": turn}
+        told["record"] = {**found.to_json(), "waits_for": turn}
     wanted = Wanted(**query.model_dump(exclude={"limit"}))
     records = await promptly(access.messages.oldest(wanted, limit=query.limit))
     rows: list[JsonValue] = [record.to_json() for record in records]

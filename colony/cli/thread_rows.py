@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from colony.access.answers import Answered
-    from colony.access.threads import RecordedRow
+    from colony.access.thread_tables import RecordedRow
 
 TEXT_CHARS: Final = 400
 SUMMARY: Final = "summary"
@@ -42,7 +41,7 @@ def row_lines(row: "RecordedRow") -> Iterator[str]:
 
 
 def answer_lines(
-    answers: Sequence["Answered"], outputs: Sequence[Mapping[str, JsonValue]]
+    answers: Sequence["RecordedRow"], outputs: Sequence[Mapping[str, JsonValue]]
 ) -> Iterator[str]:
     """The answer to a question, whole: that of its conversation, else what its trace put out."""
     from colony.cli.answers import texts

@@ -226,7 +226,7 @@ async def _show(access: "Access", trace_id: str, output: str, bodies: bool) -> N
     letters = await _letters(access, found)
     if output == "json":
         hops = [node.to_json() for node in hop_trees(records)]
-        record = {**found.to_json(), "waits": turn is not None, "waits_for": turn}
+        record = {**found.to_json(), "waits_for": turn}
         dead: list[JsonValue] = [letter.told() for letter in letters]
         write_json({"record": record, "hops": [*hops], "dead_letters": dead})
         return

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
+
 from colony.errors import InvalidOperation
 from colony.keys import Keys
 from colony.lua.registry import Argument, Call, bind
@@ -42,36 +44,53 @@ def changing(
     name, content = operation.table, operation.model_dump_json().encode()
     return bind(
         _SCRIPTS[type(operation)],
+        **_of_table(keys, path, name, table),
         trace=keys.trace(trace_id),
         receipts=keys.receipts(trace_id),
-        catalogue=keys.store(path),
-        cells=keys.store_cells(path, name),
-        index=keys.store_index(path, name),
         unique=keys.store_unique(path, name),
         operation=mark,
         digest=hashlib.blake2b(content, digest_size=12).hexdigest(),
-        name=name,
-        definition=table.definition,
         **_arguments(operation, table, trace_id),
     )
 
 
 def selecting(keys: Keys, path: str, table: Table, operation: Select | Count) -> Call:
     """The call that reads what a select or count asks for; raises UnknownColumn or TypeMismatch."""
-    columns, limit, after = [], 0, None
+    columns, limit, after = list[str](), 0, None
     if isinstance(operation, Select):
         columns = read_columns(table, operation)
         after = operation.after
         if not operation.order_by and not operation.distinct:
             limit = operation.limit or 0
+    return reading(
+        keys,
+        path,
+        operation.table,
+        table,
+        where=operation.where,
+        after=after,
+        columns=columns,
+        limit=limit,
+    )
+
+
+def reading(
+    keys: Keys,
+    path: str,
+    name: str,
+    table: Table,
+    *,
+    where: Mapping[str, JsonValue],
+    columns: Sequence[str],
+    after: int | None = None,
+    limit: int = 0,
+) -> Call:
+    """The call that reads columns, and what is kept hidden beside them, of the rows that meet
+    `where`; without a limit of all of them. Raises UnknownColumn or TypeMismatch."""
     return bind(
         "store_select",
-        catalogue=keys.store(path),
-        cells=keys.store_cells(path, operation.table),
-        index=keys.store_index(path, operation.table),
-        name=operation.table,
-        definition=table.definition,
-        conditions=pack_selection(table, operation.where, after),
+        **_of_table(keys, path, name, table),
+        conditions=pack_selection(table, where, after),
         columns=pack(columns),
         limit=limit,
     )
@@ -85,11 +104,7 @@ def newest(keys: Keys, path: str, table: Table, operation: Newest) -> Call:
         raise InvalidOperation(operation="newest", detail=f"newest needs an index on {column}")
     return bind(
         "store_newest",
-        catalogue=keys.store(path),
-        cells=keys.store_cells(path, operation.table),
-        index=keys.store_index(path, operation.table),
-        name=operation.table,
-        definition=table.definition,
+        **_of_table(keys, path, operation.table, table),
         column=column,
         value=text or b"",
         range=pack(indexed_under(column, text or b"")),
@@ -112,14 +127,10 @@ def making(
     """The call that defines a table, where its definition is still what it was `before`."""
     return bind(
         "store_make",
+        **_of_table(keys, path, name, table),
         trace=keys.trace(trace_id),
-        catalogue=keys.store(path),
-        cells=keys.store_cells(path, name),
-        index=keys.store_index(path, name),
         unique=keys.store_unique(path, name),
-        name=name,
         before=before,
-        definition=table.definition,
         packed=pack([table.row(row) for row in seeds]),
     )
 
@@ -135,6 +146,17 @@ def expiring(keys: Keys, path: str, name: str, definition: bytes, retain_s: int)
         retain_s=retain_s,
         most=EXPIRED_AT_ONCE,
     )
+
+
+def _of_table(keys: Keys, path: str, name: str, table: Table) -> dict[str, str | bytes]:
+    """What every script is told of the table it works on."""
+    return {
+        "catalogue": keys.store(path),
+        "cells": keys.store_cells(path, name),
+        "index": keys.store_index(path, name),
+        "name": name,
+        "definition": table.definition,
+    }
 
 
 def _arguments(operation: Operation, table: Table, trace_id: str) -> dict[str, Argument]:

@@ -86,7 +86,7 @@ async def test_a_trace_reads_in_order_and_with_its_record(
         ("@external", "/greet"),
         ("/greet", "/out"),
     ]
-    assert (told["record"]["cause"], told["record"]["waits"]) == ("completed", False)
+    assert (told["record"]["cause"], told["record"]["waits_for"]) == ("completed", None)
     assert told["trace"][1]["condition"] == "hop.route == 'done'"
 
 
