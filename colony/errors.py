@@ -289,7 +289,7 @@ class NotAFile(ToolError):
 
 
 class PatternNotFound(ToolError):
-    """A text to be replaced that the file does not hold."""
+    """A text to be found or replaced that is not there."""
 
     code = "pattern_not_found"
     sentence = "{path} does not hold the text to find"

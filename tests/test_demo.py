@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from colony.cli.demo import NEXT, onward
 from colony.demo import DOCUMENTS, environment_of, model_of
 from colony.errors import ConfigError
 from colony.log import get_logger
@@ -36,3 +37,18 @@ def test_a_folder_is_taken_where_the_searching_cell_finds_documents(
 )
 def test_the_model_is_named_without_a_secret(variables: dict[str, str], model: str) -> None:
     assert model_of(environment_of(variables, None)) == model
+
+
+@pytest.mark.parametrize(
+    ("venv", "path", "told"),
+    [
+        ("/src/.venv", "/usr/bin:/bin", "next: `. .venv/bin/activate`, then "),
+        ("/opt/a b", "/usr/bin:/bin", "next: `. '/opt/a b/bin/activate'`, then "),
+        ("/src/.venv", "/src/.venv/bin:/bin", "next: "),
+        (None, "/usr/bin", "next: "),
+    ],
+)
+def test_what_is_next_can_be_typed_as_it_stands(venv: str | None, path: str, told: str) -> None:
+    shown = onward(None if venv is None else Path(venv), path, Path("/src"))
+
+    assert shown == told + NEXT

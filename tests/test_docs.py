@@ -27,7 +27,7 @@ from colony.topology.load import Loaded, load
 from colony.trees import shipped
 from tests.pages import BLOCKS, DOCS, PAGES, Block, blocks
 
-LAID_OUT = ("file", "tree", "edges", "without")
+LAID_OUT = ("file", "tree", "edges", "without", "params")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 _join(root / name / "main" / "config.json", json.loads(block.text))
             case {"without": name}:
                 _part(root / name / "main" / "config.json", json.loads(block.text))
+    for block in BLOCKS:
+        if cell := block.marks.get("params"):
+            tree, _, name = cell.partition("/")
+            _set(root / tree, name, **json.loads(block.text))
     _install(root)
     return root
 
@@ -217,6 +221,21 @@ async def test_conversation_of_the_starter_shows_as_its_readme_says(
     texts = [entry["text"] for entry in views[0]]
     assert [texts[0], texts[-1]] == asked
     assert texts[1].startswith(f"You asked “{asked[0]}”, ")
+
+
+async def test_lane_folds_on_the_starter_as_its_page_says(importable: Path, redis_url: str) -> None:
+    tree = importable / "folding"
+    spec = load(tree, environment={}).publishable()
+
+    async with Harness(redis_url, spec, environment={}, root=tree) as colony:
+        trace = await colony.ask("/prep", "How far is a marathon?")
+        await colony.finish()
+        hops = await colony.hops(trace)
+        assert await colony.letters() == []
+
+    views = [hop.body["messages"] for hop in hops if hop.head.target == "/planner"]
+    folded = [any("GOAL\nConvert." in str(e.get("text")) for e in entries) for entries in views]
+    assert sorted(folded) == [False, False, True]
 
 
 def test_clock_of_the_starter_is_taken_up_as_its_readme_says(tmp_path: Path) -> None:

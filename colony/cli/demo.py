@@ -1,7 +1,9 @@
 """`demo`: one question about a folder of documents, answered by a colony made for it."""
 
 import os
+import shlex
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from colony.demo import Answered
 
 NEXT = (
-    "next: `colony new notes` writes an agent of your own, `colony up notes` runs it; "
+    "`colony new notes` writes an agent of your own, `colony up notes` runs it; "
     "README.md goes on under “Your own colony”"
 )
 
@@ -59,7 +61,17 @@ def demo(question: str | None, corpus: Path | None, output: str) -> None:
     if answered.trace.cause != "completed" or not answered.texts or answered.error is not None:
         raise click.exceptions.Exit(NOT_AS_HOPED)
     if output != "json":
-        click.echo(faint(f"\n{NEXT}"))
+        own = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+        click.echo(faint(f"\n{onward(own, os.environ.get('PATH', ''), Path.cwd())}"))
+
+
+def onward(venv: Path | None, path: str, folder: Path) -> str:
+    """What to do next in a shell that is in `folder`: where `path` lacks the venv, activate it."""
+    if venv is None or str(venv / "bin") in path.split(os.pathsep):
+        return f"next: {NEXT}"
+    script = venv / "bin" / "activate"
+    named = script.relative_to(folder) if script.is_relative_to(folder) else script
+    return f"next: `. {shlex.quote(str(named))}`, then {NEXT}"
 
 
 def _write(answered: "Answered") -> None:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from colony.access import Access
     from colony.config import Config
 
+# What follows a handle that was copied out of a sentence.
+_PUNCTUATION = ".,;)]"
+
 
 @click.command()
 @click.argument("handle", metavar="HANDLE")
@@ -23,7 +26,8 @@ def document(config: "Config", handle: str, offset: int, limit: int | None) -> N
     """
     from colony.cli.session import look
 
-    look(config, lambda access: _print(access, handle, offset, limit))
+    named = handle.rstrip(_PUNCTUATION)
+    look(config, lambda access: _print(access, named, offset, limit))
 
 
 async def _print(access: "Access", handle: str, offset: int, limit: int | None) -> None:

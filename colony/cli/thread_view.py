@@ -74,7 +74,9 @@ def _message(number: int, message: JsonValue, summaries: Mapping[str, int]) -> I
         last for text, last in summaries.items() if any(piece.startswith(text) for piece in said)
     ]
     if folded and role == "assistant":
-        parts.append(f"summary of rounds {_spans(range(max(folded) + 1))}")
+        last = max(folded)
+        noun = "rounds" if last else "round"
+        parts.append(f"summary of {noun} {_spans(range(last + 1))}")
     size = sum(len(text.encode(errors="replace")) for text in (*said, *map(_arguments, found)))
     yield "\n" + "  ".join([*parts, faint(f"{size} bytes")])
     yield from map(legible, said)

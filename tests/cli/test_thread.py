@@ -9,9 +9,10 @@ from typing import Any
 import click
 import pytest
 
-from colony.access.threads import RecordedRow
+from colony.access.thread_tables import RecordedRow
 from colony.body import Body, Entry
 from colony.cli.thread_rows import answer_lines, row_lines
+from colony.cli.thread_view import view
 from colony.testing.harness import Harness
 from colony.testing.messages_server import MessagesServer
 from colony.testing.model_server import ModelServer
@@ -308,6 +309,12 @@ def test_a_summary_is_told_from_what_the_model_said(colony: Any, folded: Folded)
     assert "  5 rounds: 0…4 (--iter N); /compact/condense in 3 (--cell PATH)" in lines
     marked = [line for line in lines if "summary of rounds" in line]
     assert marked == [f"[2]  assistant  summary of rounds 0…2  {len(summary(1))} bytes"]
+
+
+def test_a_summary_of_one_round_is_told_so() -> None:
+    body = json.dumps({"messages": [{"role": "assistant", "content": "GOAL"}]}).encode()
+
+    assert "  summary of round 0  " in "\n".join(view(body, {"GOAL": 0}))
 
 
 def test_a_long_text_of_the_record_is_shortened_with_its_size(colony: Any, redis_url: str) -> None:
