@@ -2,8 +2,8 @@
 
 A fenced block names what it is in its first line. `file=PATH` is a file of a project; `tree=NAME`
 the files of a tree as one object, on top of the tree `base=NAME`; `edges=NAME` edges of that tree,
-in place of those with the same ends; `without=NAME` the ends of edges that it loses; `config` the
-config.json of a cell.
+in place of those with the same ends; `without=NAME` the ends of edges that it loses; `params=PATH`
+what the params of a cell of such a tree are besides; `config` the config.json of a cell.
 """
 
 import re

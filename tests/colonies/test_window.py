@@ -4,7 +4,11 @@ import json
 
 import pytest
 
+from colony.testing.harness import Harness
 from colony.testing.model_server import ModelServer
+from tests.colonies.cells import with_params
+from tests.colonies.conftest import Colony
+from tests.colonies.folding import laid_into
 from tests.colonies.test_thoughts import of
 from tests.pages import blocks, section
 
@@ -56,30 +60,82 @@ async def test_rounds_that_left_are_told_of_and_stay_in_their_rows(start, tree):
 
 async def test_the_caps_of_the_page_keep_every_request_to_its_window(start, tmp_path):
     window, said = 4 * 8_000, 4 * 1_000
-    written = blocks(section("A window of 8,000 tokens"))
-    prep, collector = (json.loads(block.text)["params"] for block in written)
     (tmp_path / "long.txt").write_text("The lamp was lit. " * 4_000)
 
-    def answer(request):
-        made = [int(c["id"]) for m in request.messages for c in m.get("tool_calls", ())]
-        first = max(made, default=0) + 1
-        if first > 10:
-            return {"text": ANSWER}
-        url = {"url": "file:///long.txt"}
-        ids = map(str, range(first, first + 2))
-        return {"tool_calls": [{"id": n, "name": "web_fetch", "arguments": url} for n in ids]}
-
-    with ModelServer(answer) as server:
+    with ModelServer(reading(calls=2, rounds=5)) as server:
         environment = {**of("openai", server.base_url), "COLONY_CORPUS": str(tmp_path)}
-        more = {"/prep": prep, "/collector": collector}
-        colony = await start("research-settle", environment=environment, more=more)
+        colony = await start("research-settle", environment=environment, more=CAPS)
         for number in range(8):
-            asked = f"Was the lamp lit in {number}?"
-            trace = await colony.harness.ask("/prep", asked, context={"session_id": "s"})
-            assert await colony.answer(trace) == ANSWER
-            await colony.assert_clean(trace)
+            await ask_of_the_lamp(colony, number)
     sizes = [len(request.content) for request in server.requests]
 
     assert server.refused == []
     assert len(sizes) == 8 * 6
     assert window // 2 < max(sizes) < window - said
+
+
+@pytest.mark.parametrize("failing", [0, 3])
+async def test_the_lane_of_the_page_folds_before_rounds_leave_and_within_the_window(
+    redis_url, tmp_path, failing
+):
+    window, said = 4 * 8_000, 4 * 1_000
+    (tmp_path / "long.txt").write_text("The lamp was lit. " * 4_000)
+    (lane,) = [json.loads(block.text) for block in PAGE if "tree" in block.marks]
+    handed = lane["main/compact/config.json"]["params"]["with"]
+
+    with ModelServer(reading(calls=4, rounds=11, failing=failing)) as server:
+        environment = {**of("openai", server.base_url), "COLONY_CORPUS": str(tmp_path)}
+        folds = {"fold_base_url": server.base_url, "fold_model": "m"}
+        spec = laid_into(tmp_path / "tree", "research-settle", {**handed, **folds})
+        for path, added in CAPS.items():
+            (params,) = [cell.params for cell in spec.cells if cell.path == path]
+            spec = with_params(spec, path, {**params, **added})
+        async with Harness(redis_url, spec, environment=environment) as harness:
+            for number in range(4):
+                await ask_of_the_lamp(Colony(harness), number)
+    folded = [request for request in server.requests if "tools" not in request.body]
+
+    assert server.refused == []
+    assert len(folded) >= 4 * 4
+    assert max(len(request.content) for request in server.requests) < window - said
+    left = any(b"left this view" in request.content for request in server.requests)
+    assert left == (failing > 0)
+
+
+PAGE = blocks(section("A window of 8,000 tokens"))
+CAPS = {
+    "/" + block.marks["params"].partition("/")[2]: json.loads(block.text)
+    for block in PAGE
+    if "params" in block.marks
+}
+
+
+def reading(*, calls, rounds, failing=0):
+    """A model that has a long document read so many times at once for so many rounds; it counts
+    what it is sent at four bytes to a token. Its summaries are as long as they may be, but for the
+    first of a question: so many are empty."""
+    made = folds = 0
+
+    def answer(request):
+        nonlocal made, folds
+        usage = {"prompt_tokens": len(request.content) // 4, "completion_tokens": 5}
+        if "tools" not in request.body:
+            folds += 1
+            return {"text": "The lamp was lit. " * 220 * (folds > failing), "usage": usage}
+        if made == rounds * calls:
+            made = folds = 0
+            return {"text": ANSWER, "usage": usage}
+        url = {"url": "file:///long.txt"}
+        ids = [str(number) for number in range(made, made + calls)]
+        made += calls
+        called = [{"id": n, "name": "web_fetch", "arguments": url} for n in ids]
+        return {"tool_calls": called, "usage": usage}
+
+    return answer
+
+
+async def ask_of_the_lamp(colony, number):
+    asked = f"Was the lamp lit in {number}?"
+    trace = await colony.harness.ask("/prep", asked, context={"session_id": "s"})
+    assert await colony.answer(trace) == ANSWER
+    await colony.assert_clean(trace)
