@@ -16,6 +16,7 @@
     │       ├── ExpressionTooLarge  expression_limit
     │       └── MissingKey      expression_missing_key
     ├── CellError               cell_failed
+    │   ├── NoRun               no_run
     │   └── MessageTimeout      message_timeout
     │       └── ToolOverdue     tool_timeout
     ├── JobFailed               job_failed
@@ -196,6 +197,13 @@ class CellError(ColonyError):
     def __init__(self, *, retryable: bool = False, **facts: object) -> None:
         super().__init__(**facts)
         self.retryable = retryable
+
+
+class NoRun(CellError):
+    """A handler that wants its run, for an envelope that belongs to none."""
+
+    code = "no_run"
+    sentence = "{path} works for runs of agents, and the envelope belongs to none"
 
 
 class MessageTimeout(CellError):

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
+from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.envelope import Emission
 from colony.log import Logger
@@ -98,6 +99,13 @@ class Host(Protocol):
 
     def budget(self, name: str, limits: Limits) -> Budget:
         """The budget that all workers share under `name`, which must give no secret away."""
+
+    async def run(self) -> RunInHand | None:
+        """The run that the envelope in hand belongs to, as it is now; None where it is of none.
+
+        What the handle records there is written with the commit of the handle. Asked again, it is
+        the same.
+        """
 
     async def recall(self, name: str) -> bytes | None:
         """What an earlier handle of this envelope recorded under `name`."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
+from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.budget import SharedBudget
 from colony.envelope import Envelope, digest, session_of
@@ -20,6 +21,7 @@ from colony.live import LiveEvent
 from colony.log import Logger, get_logger
 from colony.lua.registry import Argument, Call, bind
 from colony.requests import Recent, Requests
+from colony.run_reading import run_in_hand
 from colony.schema import Schema
 from colony.shelf import Shelf
 from colony.store.tables import StoreTables
@@ -64,6 +66,7 @@ class LiveHost:
         self._server = server
         self._announce = announce
         self._recent = recent
+        self.run_in_hand: RunInHand | None = None
 
     @property
     def log(self) -> Logger:
@@ -87,6 +90,21 @@ class LiveHost:
     def budget(self, name: str, limits: Limits) -> Budget:
         """The budget that all workers of this colony share under `name`."""
         return SharedBudget(self._link, self._keys.budget(name), limits, self.log)
+
+    async def run(self) -> RunInHand | None:
+        """The run of the envelope in hand, read when it is first asked for."""
+        envelope = self._in_hand()
+        if envelope.session and self.run_in_hand is None:
+            self.run_in_hand = await run_in_hand(
+                self._link,
+                self._keys,
+                run_id=envelope.trace_id,
+                session_id=envelope.session,
+                tools=self.tools,
+                decided="decided" in envelope.hop,
+                server=self._server,
+            )
+        return self.run_in_hand
 
     async def recall(self, name: str) -> bytes | None:
         """What an earlier handle of this envelope recorded under `name`."""

@@ -140,6 +140,49 @@ class Keys:
         """Sorted set: sessions that have parked envelopes, by how many of their traces wait."""
         return self._key("sessions", "waiting")
 
+    def agent_sessions(self, owner_digest: str) -> str:
+        """Sorted set: sessions of agents by the millisecond of their newest change.
+
+        Those of one owner, by the digest of its name; with an empty one all of them.
+        """
+        return self._key("agents", "sessions", *((owner_digest,) if owner_digest else ()))
+
+    def agent_session(self, session_id: str) -> str:
+        """Hash: record of a session of an agent."""
+        return self._key("agents", "session", session_id)
+
+    def session_events(self, session_id: str) -> str:
+        """Stream: durable events of the runs of a session."""
+        return self._key("agents", "session", session_id, "events")
+
+    def session_live(self, session_id: str) -> str:
+        """Channel: every event of a session, told as it happens. Nothing is kept of it."""
+        return self._key("agents", "session", session_id, "live")
+
+    def history(self, session_id: str) -> str:
+        """List: what was said in a session, as its models are to remember it."""
+        return self._key("agents", "session", session_id, "history")
+
+    def steers(self, session_id: str) -> str:
+        """List: what a person said to a run under way that no turn has taken up."""
+        return self._key("agents", "session", session_id, "steers")
+
+    def ask_deadlines(self) -> str:
+        """Sorted set: pending asks, as `session run ask`, by the millisecond of their deadline."""
+        return self._key("agents", "asks")
+
+    def run(self, run_id: str) -> str:
+        """Hash: record of a run."""
+        return self._key("trace", run_id, "run")
+
+    def asks(self, run_id: str) -> str:
+        """Hash: asks of a run, their decisions, and the envelopes that wait for them."""
+        return self._key("trace", run_id, "asks")
+
+    def calls(self, run_id: str) -> str:
+        """Hash: tool calls of a run that were begun, and what came of them."""
+        return self._key("trace", run_id, "calls")
+
     def blob(self, blob_id: str) -> str:
         """String: a body too large for a stream entry."""
         return self._key("blob", blob_id)

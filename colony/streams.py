@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from colony.agent.changes import RunChanges
 from colony.blobs import Blobs
 from colony.codec import blob_reference, encode_kept_head, pack
 from colony.dead_letters import facts_of
@@ -17,6 +18,7 @@ from colony.errors import EnvelopeError
 from colony.keys import GROUP, LONG_IDLE_MS, Keys
 from colony.link import Link
 from colony.lua.registry import Argument, bind
+from colony.run_steps import RunDelivery, commit_apart, run_keys, run_part
 
 MAX_BATCH: Final = 64
 MAX_BATCH_BYTES: Final = 1024 * 1024
@@ -75,17 +77,27 @@ class Step:
     kept: list[bytes] = field(default_factory=list)
     # Keys of what the handle has put on the shelf.
     shelved: list[str] = field(default_factory=list)
+    # What the handle does to the run that its envelope belongs to.
+    run: RunChanges | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether it asks, or ends its run. What died of something is settled like any other."""
+        return self.run is not None and self.run.apart and not self.letters
 
     def size(self) -> int:
         """About how many bytes a commit of this step sends."""
         published = sum(len(out.head) + len(out.body) for out in self.published)
         letters = sum(_weight(letter.body) for letter in self.letters)
-        return published + letters + sum(map(len, self.records)) + sum(map(len, self.kept))
+        changes = self.run.size() if self.run else 0
+        kept = sum(map(len, self.records)) + sum(map(len, self.kept))
+        return published + letters + kept + changes
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a commit of one step ended: `committed`, `stale`, `fenced` or `blob_lost`."""
+    """How a commit of one step ended: `committed`, `stale`, `fenced` or `blob_lost`; of a step that
+    asks `asked`, of one that ends a run `ended` or `steered`."""
 
     token: str
     live: int | None = None
@@ -110,6 +122,24 @@ class Streams:
         All steps must come from one server; raises ServerChanged and writes nothing if that is not
         the one this link talks to. Bodies above the inline limit are put under blob keys first.
         """
+        together = [step for step in steps if not step.apart]
+        committed = iter(await self._commit_together(together))
+        return [await self._commit_apart(step) if step.apart else next(committed) for step in steps]
+
+    async def _commit_apart(self, step: Step) -> Outcome:
+        delivery, changes = step.delivery, step.run
+        assert changes is not None, "only a step of a run is settled apart"
+        settled = RunDelivery(
+            delivery.source,
+            delivery.entry,
+            delivery.server,
+            delivery.head,
+            delivery.body,
+            [(out.head, out.body) for out in step.published],
+        )
+        return _outcome(await commit_apart(self.link, self.keys, settled, changes))
+
+    async def _commit_together(self, steps: Sequence[Step]) -> list[Outcome]:
         if not steps:
             return []
         keys: list[Argument] = []
@@ -199,6 +229,9 @@ class Streams:
         blobs = [blob for _, blob in published if blob is not None]
         parts += [len(step.kept), *step.kept, len(blobs) + len(step.shelved)]
         keys += [*(self.keys.blob(blob) for blob in blobs), *step.shelved]
+        parts.append(run_part(self.keys, step.run))
+        if step.run and step.run.any:
+            keys += run_keys(self.keys, trace, step.run)
 
 
 def next_batch(waiting: deque[Step]) -> list[Step]:

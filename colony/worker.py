@@ -7,6 +7,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from colony.agent.changes import RunChanges
+from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
@@ -106,9 +108,18 @@ class WorkerDesk:
         if broken:
             return self._refuse(delivery, path, "contract_violation", broken)
         step = Step(delivery, kept=host.kept, shelved=host.shelved)
+        if host.run_in_hand is not None:
+            step.run = self._changes(host.run_in_hand, emissions)
         for index, emission in enumerate(emissions):
             self._emit(step, _address(envelope, emission, path, index), emission.body)
         return step
+
+    def _changes(self, run: RunInHand, emissions: Sequence[Emission]) -> RunChanges:
+        """What the handle changes in its run; raises CellError where it asks and emits."""
+        if run.changes.asks and emissions:
+            raise CellError(detail="a handle that asks emits nothing before it is answered")
+        run.changes.keep_ms = self.publication.current.settings.session_retention_ms
+        return run.changes
 
     async def _answered(
         self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery

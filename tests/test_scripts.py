@@ -25,6 +25,8 @@ WRITES = (
     "SADD SREM SET DEL PEXPIRE PERSIST EXPIRE INCR"
 ).split()
 LONG = {
+    "file_asks": "settles, writes what changes in the run and parks in one step",
+    "finish_run": "settles, and ends the run or goes on with it in one step",
     "commit": "checks and settles many deliveries in one step",
     "settle": "inserts, records and claims the guard in one step",
     "store_delete": "the grammar of `where` is part of it",
@@ -287,7 +289,7 @@ async def _commit(link: Link) -> Call:
         ],
         group=GROUP,
         steps=1,
-        parts=[entry, "t", "head", *published, *records, *letters, 1, "kept", 1],
+        parts=[entry, "t", "head", *published, *records, *letters, 1, "kept", 1, ""],
     )
 
 
@@ -306,8 +308,125 @@ async def _commit_last(link: Link) -> Call:
         ],
         group=GROUP,
         steps=1,
-        parts=[await _pending(link, KEYS.cell("/a")), "t", "head", 0, 0, 0, 0, 0],
+        parts=[await _pending(link, KEYS.cell("/a")), "t", "head", 0, 0, 0, 0, 0, ""],
     )
+    return call
+
+
+RUN_KEYS = {
+    "run": KEYS.run("t"),
+    "session": KEYS.agent_session("s"),
+    "events": KEYS.session_events("s"),
+    "history": KEYS.history("s"),
+    "steers": KEYS.steers("s"),
+}
+
+
+def _changes(**more: Any) -> bytes:
+    """What changes in a run, one of everything."""
+    changes = {
+        "channel": KEYS.session_live("s"),
+        "fields": [["run", "phase", "tools"], ["session", "title", "t"]],
+        "counts": [["run", "turns", 1], ["session", "input_tokens", 3]],
+        "rows": ["{}"],
+        "steers": 1,
+        "events": [["turn.start", "0", "{}", 1], ["tool.progress", "0", "{}", 0]],
+        **more,
+    }
+    packed: bytes = packb(changes)
+    return packed
+
+
+async def _run(link: Link) -> None:
+    await link.command("HSET", KEYS.run("t"), "seq", 1, "turns", 1)
+    await link.command("HSET", KEYS.agent_session("s"), "state", "running")
+    await link.command("XADD", KEYS.session_events("s"), "*", "run", "t")
+    await link.command("RPUSH", KEYS.history("s"), "{}")
+
+
+async def _commit_of_a_run(link: Link) -> Call:
+    await _run(link)
+    await link.command("RPUSH", KEYS.steers("s"), "a", "b")
+    return bind(
+        "commit",
+        quiet=KEYS.quiet(),
+        dead=KEYS.dead(),
+        repairs=KEYS.repairs(),
+        keys=[
+            KEYS.cell("/a"),
+            await _trace(link),
+            KEYS.log("t"),
+            KEYS.outputs("t"),
+            KEYS.belongings("t"),
+            KEYS.router(),
+            *RUN_KEYS.values(),
+        ],
+        group=GROUP,
+        steps=1,
+        parts=[
+            *(await _pending(link, KEYS.cell("/a")), "t", "head", 1, "head", "body"),
+            *(0, 0, 0, 0, _changes()),
+        ],
+    )
+
+
+async def _file_asks(link: Link) -> Call:
+    await _run(link)
+    return bind(
+        "file_asks",
+        source=KEYS.cell("/a"),
+        trace=await _trace(link),
+        quiet=KEYS.quiet(),
+        repairs=KEYS.repairs(),
+        **RUN_KEYS,
+        asks=KEYS.asks("t"),
+        deadlines=KEYS.ask_deadlines(),
+        group=GROUP,
+        entry=await _pending(link, KEYS.cell("/a")),
+        trace_id="t",
+        changes=_changes(),
+        parked="e",
+        envelope=packb([KEYS.cell("/a"), "head", "body"]),
+        asked=packb([["ask", "{}", 5, "s t ask"]]),
+    )
+
+
+async def _file_asks_of_an_ended_run(link: Link) -> Call:
+    call = await _file_asks(link)
+    await _trace(link, state="ended", cause="cancelled")
+    return call
+
+
+async def _finish_run(link: Link) -> Call:
+    await _run(link)
+    return bind(
+        "finish_run",
+        source=KEYS.cell("/a"),
+        trace=await _trace(link),
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        quiet=KEYS.quiet(),
+        repairs=KEYS.repairs(),
+        router=KEYS.router(),
+        **RUN_KEYS,
+        group=GROUP,
+        entry=await _pending(link, KEYS.cell("/a")),
+        trace_id="t",
+        changes=_changes(steers=0),
+        state="completed",
+        result=(
+            '{"stop": "end_turn", "error": "", "retry_disposition": "unknown", '
+            '"stream_progress": "complete"}'
+        ),
+        keep_ms=100_000,
+        outputs=packb([["head", "body"]]),
+    )
+
+
+async def _finish_run_that_is_steered(link: Link) -> Call:
+    call = await _finish_run(link)
+    await link.command("RPUSH", KEYS.steers("s"), "wait")
     return call
 
 

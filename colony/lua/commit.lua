@@ -5,13 +5,14 @@
 --   1   quiet      stream of traces with no live envelope
 --   2   dead       dead letters
 --   3   repairs    counts of what was found broken
---   4+  keys       per step: source, trace, log, outputs, belongings, streams, blobs
+--   4+  keys       per step: source, trace, log, outputs, belongings, streams, blobs; of a run that
+--                  changes also its record, its session, events, history, steers
 -- ARGV
 --   1   group      consumer group that reads the sources
 --   2   steps      how many deliveries
 --   3+  parts      per step: entry, trace_id, head; then five lists, each behind its length:
 --                  published (head, body), records, letters (code, target, message_id, facts,
---                  head, body), kept, blobs
+--                  head, body), kept, blobs; then what changes in its run, or empty
 -- RETURNS
 --   committed <n>  settled and published; the trace has n live envelopes
 --   stale          settled before, or deleted meanwhile; that is counted, nothing else is written
@@ -47,12 +48,27 @@ local function list(width, kind)
   return found
 end
 
+-- What a step changes in its run: all of it is checked here, and written by `change`.
+local function run_part()
+  local packed = part()
+  if not sound or packed == '' then return nil end
+  local run = { run = key('hash'), session = key('hash'), events = key('stream'),
+    history = key('list'), steers = key('list'), changes = cmsgpack.unpack(packed) }
+  sound = sound and redis.acl_check_cmd('PUBLISH', run.changes.channel, '')
+  for _, count in ipairs(sound and run.changes.counts or {}) do
+    local record = run[count[1]]
+    local before = redis.call('HGET', record, count[2]) or '0'
+    sound = sound and string.match(before, '^%-?%d+$') ~= nil
+  end
+  return run
+end
+
 local steps, records = {}, {}
 for n = 1, sound and count or 0 do
   local step = { source = key('stream'), trace = key('hash'), log = key('stream'),
     outputs = key('list'), belongings = key('set'), entry = part(), id = part(), head = part(),
     published = list(2, 'stream'), records = list(1), letters = list(6), kept = list(1),
-    blobs = list(0, 'string') }
+    blobs = list(0, 'string'), run = run_part() }
   if not sound then break end
   local record = records[step.trace]
   if not record then
@@ -77,7 +93,7 @@ end
 if not sound or key_at ~= #KEYS or part_at ~= #ARGV or not (holds(quiet, 'stream')
     and holds(dead, 'stream') and holds(repairs, 'hash')
     and permitted('XACK', 'XDEL', 'XADD', 'HINCRBY', 'HSET', 'RPUSH', 'PERSIST', 'SADD',
-      'EXISTS')) then
+      'EXISTS', 'LPOP')) then
   return redis.error_reply('ERR commit: wrong arguments, keys or permissions')
 end
 
@@ -92,6 +108,30 @@ local function count_down(step, record, by)
     redis.call('XADD', quiet, '*', 'trace', step.id)
   end
   return record.live
+end
+
+local function change(id, run)
+  local changes = run.changes
+  for _, field in ipairs(changes.fields) do
+    local record = run[field[1]]
+    redis.call('HSET', record, field[2], field[3])
+  end
+  for _, count in ipairs(changes.counts) do
+    local record = run[count[1]]
+    redis.call('HINCRBY', record, count[2], count[3])
+  end
+  for _, row in ipairs(changes.rows) do redis.call('RPUSH', run.history, row) end
+  if changes.steers > 0 then redis.call('LPOP', run.steers, changes.steers) end
+  for _, event in ipairs(changes.events) do
+    local kind, turn, payload, durable, entry, seq = event[1], event[2], event[3], event[4], '', 0
+    if durable == 1 then
+      seq = redis.call('HINCRBY', run.run, 'seq', 1)
+      entry = redis.call('XADD', run.events, '*', 'run', id, 'seq', seq, 'kind', kind,
+        'turn', turn, 'payload', payload)
+    end
+    redis.call('PUBLISH', changes.channel,
+      cmsgpack.pack({ entry, id, tostring(seq), kind, turn, payload }))
+  end
 end
 
 local function apply(step)
@@ -132,6 +172,7 @@ local function apply(step)
     redis.call('PERSIST', blob.to)
     redis.call('SADD', step.belongings, blob.to)
   end
+  if step.run and record.state ~= 'ended' then change(step.id, step.run) end
   return { 'committed', count_down(step, record, #step.published - 1) }
 end
 

@@ -10,6 +10,7 @@ import structlog
 from pydantic import JsonValue
 from structlog.testing import LogCapture
 
+from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.errors import CellError
 from colony.host import Admission, Budget, CallOutcome, Limits, Tables
@@ -88,7 +89,9 @@ class RecordingHost:
         directory: Path | None = None,
         tools: Sequence[ToolDeclaration] = (),
         tables: Tables | None = None,
+        run: RunInHand | None = None,
     ) -> None:
+        self.in_hand = run
         self._spec = spec
         self._directory = directory
         self._tools = tuple(tools)
@@ -121,6 +124,7 @@ class RecordingHost:
         directory: Path | None = None,
         tools: Sequence[ToolDeclaration] = (),
         tables: Tables | None = None,
+        run: RunInHand | None = None,
     ) -> Self:
         """The host of a cell `/cell` of this type."""
         spec = CellSpec(
@@ -130,7 +134,7 @@ class RecordingHost:
             contract=contract,
             files=dict(files or {}),
         )
-        return cls(spec, directory=directory, tools=tools, tables=tables)
+        return cls(spec, directory=directory, tools=tools, tables=tables, run=run)
 
     def next_envelope(self) -> Self:
         """The host of the next envelope of the same cell: its state, and a journal of its own."""
@@ -170,6 +174,10 @@ class RecordingHost:
     def budget(self, name: str, limits: Limits) -> Budget:
         """The one of this name in `budgets`, made where it is missing."""
         return self.budgets.setdefault(name, RecordingBudget(name, limits))
+
+    async def run(self) -> RunInHand | None:
+        """The run the test gave, which holds what is to change in it."""
+        return self.in_hand
 
     async def recall(self, name: str) -> bytes | None:
         """What was recorded under `name`."""

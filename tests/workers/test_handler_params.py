@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from colony.agent.in_hand import RunInHand
+from colony.agent.record import RunRecord, SessionRecord
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
-from colony.errors import TopologyError
+from colony.errors import NoRun, TopologyError
 from colony.testing.host import RecordingHost
 from colony.tool import tool
 from colony.topology.load import load
@@ -228,3 +230,56 @@ def test_a_tree_names_the_param_that_the_module_beside_it_does_not_take(tmp_path
         ("main/buyer/config.json", "$.params.limit", "missing_key"),
         ("main/buyer/config.json", "$.params.limt", "unknown_key"),
     ]
+
+
+# The run of the envelope
+
+
+def counting(envelope: Envelope, params: Mapping[str, JsonValue], run: RunInHand) -> Emission:
+    run.count(turns=1)
+    if envelope.hop.get("broken"):
+        raise ValueError("broken")
+    return Emission.say("done", turn=run.record.turn)
+
+
+def a_run() -> RunInHand:
+    record = RunRecord(id="r", session="s", agent="a", kind="prompt", started_at=0, turn=3)
+    session = SessionRecord(
+        id="s", agent="a", owner="", state="running", created_at=0, updated_at=0
+    )
+    return RunInHand(record, session)
+
+
+async def counted(run: RunInHand | None, **hop: JsonValue) -> Emission:
+    host = RecordingHost.of("code", {"handler": f"{__name__}:counting"}, run=run)
+    cell = Code(Code.Params(handler=f"{__name__}:counting"))
+    await cell.start(host)
+    envelope = Envelope(
+        id="e", trace_id="r", target="/cell", ttl=9, hop=hop, body=Body.of(Entry.say("user", "x"))
+    )
+    (emission,) = await cell.handle(envelope, host)
+    await cell.stop()
+    return emission
+
+
+async def test_a_handler_that_wants_its_run_is_given_it() -> None:
+    run = a_run()
+
+    emission = await counted(run)
+
+    assert emission.hop["turn"] == 3
+    assert run.changes.counts == {("run", "turns"): 1}
+
+
+async def test_what_a_handler_meant_to_change_goes_with_its_failure() -> None:
+    run = a_run()
+
+    emission = await counted(run, broken=True)
+
+    assert emission.hop["error_code"]
+    assert not run.changes.any
+
+
+async def test_a_handler_that_wants_a_run_has_none_of_a_plain_envelope() -> None:
+    with pytest.raises(NoRun):
+        await counted(None)

@@ -20,7 +20,7 @@ from colony.topology import documents
 from colony.topology.findings import NOT_IMPORTABLE, Flaw
 from colony.topology.model import CellSpec, Isolation, ToolDeclaration
 from workers.code.contract import check
-from workers.code.given import given, params_model
+from workers.code.given import given, params_model, wants_run
 from workers.code.handler import Function, InlineHandler, load
 from workers.code.isolated import IsolatedHandler
 from workers.code.outcome import Failure, Outcome
@@ -136,7 +136,13 @@ class Code(Cell):
         outcome = await self._program.run(envelope, host)
         if not isinstance(outcome, Failure):
             outcome = check(outcome, host.spec.contract)
-        return [outcome.emission(envelope)] if isinstance(outcome, Failure) else outcome
+        if isinstance(outcome, Failure):
+            # What it meant to change in its run goes with what it meant to emit.
+            run = await host.run()
+            if run is not None:
+                run.forget()
+            return [outcome.emission(envelope)]
+        return outcome
 
     async def stop(self) -> None:
         """The program is closed."""
@@ -152,6 +158,8 @@ class Code(Cell):
         except ValidationError as error:
             detail = f"the handler {name!r} does not take its params: {explain(error)}"
             raise TopologyError(detail=detail) from None
+        if apart and wants_run(function):
+            raise TopologyError(detail=f"the handler {name!r} is given its run, and runs inline")
         if apart:
             return await IsolatedHandler.start(name, params, timeout_ms=timeout_ms)
         return InlineHandler(

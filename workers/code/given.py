@@ -13,6 +13,8 @@ from typing import get_type_hints
 
 from pydantic import BaseModel, JsonValue
 
+from colony.agent.in_hand import RunInHand
+
 Given = BaseModel | Mapping[str, JsonValue]
 
 
@@ -23,15 +25,24 @@ def given(function: Callable[..., object], params: Mapping[str, JsonValue]) -> G
     return params if model is None else model.model_validate_json(json.dumps(dict(params)))
 
 
+def wants_run(function: Callable[..., object]) -> bool:
+    """Whether a handler annotates its third parameter as the run that it is to be given."""
+    return _annotation(function, 2) is RunInHand
+
+
 def params_model(function: Callable[..., object]) -> type[BaseModel] | None:
     """The model that `function` wants its params as; None where it takes any."""
+    found = _annotation(function, 1)
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
+def _annotation(function: Callable[..., object], position: int) -> object:
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):  # Not every callable can be looked into.
         return None
-    annotation = parameters[1].annotation if len(parameters) > 1 else None
-    found = _evaluated(annotation, function)
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+    given = parameters[position].annotation if len(parameters) > position else None
+    return _evaluated(given, function)
 
 
 def _evaluated(annotation: object, function: Callable[..., object]) -> object:

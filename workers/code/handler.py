@@ -15,9 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from colony.envelope import Emission, Envelope
-from colony.errors import CellError, TopologyError
+from colony.errors import (
+    CellError,
+    Fenced,
+    NoRun,
+    ServerChanged,
+    ServerUnavailable,
+    TopologyError,
+)
 from colony.host import Host
-from workers.code.given import Given
+from workers.code.given import Given, wants_run
 from workers.code.outcome import BROKEN, Failure, Outcome, timed_out
 
 Answer = Emission | list[Emission] | None
@@ -36,6 +43,7 @@ class InlineHandler:
     ) -> None:
         self._function = function
         self._given = given
+        self._wants_run = wants_run(function)
         self._timeout_ms = timeout_ms
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="handler")
 
@@ -43,8 +51,9 @@ class InlineHandler:
         """What the function gives for `envelope`."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000) as limit:
-                return emissions(await self._call(envelope))
-        except CellError:
+                return emissions(await self._call(envelope, await self._more(host)))
+        except (CellError, Fenced, ServerUnavailable, ServerChanged):
+            # The last three say nothing of the handler: its run is gone, or the server is.
             raise
         except (Exception, SystemExit) as error:
             # A handler is foreign code: whatever it raises is its answer, never a reason to die.
@@ -58,13 +67,23 @@ class InlineHandler:
         """No further call begins."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, envelope: Envelope) -> object:
+    async def _more(self, host: Host) -> tuple[object, ...]:
+        """What a handler is given beside the envelope and its params; raises NoRun where it wants
+        the run of an envelope that is of none."""
+        if not self._wants_run:
+            return ()
+        run = await host.run()
+        if run is None:
+            raise NoRun(path=host.spec.path)
+        return (run,)
+
+    async def _call(self, envelope: Envelope, more: tuple[object, ...]) -> object:
         if inspect.iscoroutinefunction(self._function):
-            return await self._function(envelope, self._given)
+            return await self._function(envelope, self._given, *more)
         call = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads, call, self._function, envelope, self._given
+            self._threads, call, self._function, envelope, self._given, *more
         )
 
 
