@@ -88,8 +88,8 @@ def published(call: Call) -> Iterator[list[Head]]:
         yield [decode_head(head) for head in heads if isinstance(head, bytes)]
         for width in (1, _LETTER, 1):
             _take(left, width * int(next(left)))
-        # Of blobs there are only keys.
-        next(left)
+        # Of blobs there are only keys; then what changes in a run.
+        _take(left, 2)
 
 
 def _take(left: Iterator[Argument], count: int) -> Sequence[Argument]:
