@@ -101,7 +101,7 @@ class Host(Protocol):
         """The budget that all workers share under `name`, which must give no secret away."""
 
     async def run(self) -> RunInHand | None:
-        """The run that the envelope in hand belongs to, as it is now; None where it is of none.
+        """The run of the envelope in hand, as it is now; None where it is of none, or that is gone.
 
         What the handle records there is written with the commit of the handle. Asked again, it is
         the same.

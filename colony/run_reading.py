@@ -9,7 +9,6 @@ from colony.agent.asks import Decision
 from colony.agent.history import HistoryRow
 from colony.agent.in_hand import RunInHand
 from colony.agent.record import RunRecord, SessionRecord
-from colony.errors import Fenced
 from colony.keys import Keys
 from colony.link import Link
 from colony.topology.model import ToolDeclaration
@@ -26,8 +25,8 @@ async def run_in_hand(
     tools: Sequence[ToolDeclaration],
     decided: bool,
     server: str | None,
-) -> RunInHand:
-    """The run as it is now; raises Fenced where it is gone.
+) -> RunInHand | None:
+    """The run as it is now; None where there is no record of it, or of its session.
 
     Its decisions are read where the envelope in hand has waited for some, which is `decided`.
     """
@@ -43,7 +42,7 @@ async def run_in_hand(
         _decisions(link, keys, run_id, server) if decided else _none(),
     )
     if not record or not session:
-        raise Fenced(trace_id=run_id)
+        return None
     return RunInHand(
         RunRecord.read(run_id, texts(record)),
         SessionRecord.read(session_id, texts(session)),

@@ -242,6 +242,7 @@ async def test_a_handler_sees_its_run_as_it_is(
         server=None,
     )
 
+    assert run is not None
     assert (run.record.turn, run.record.batch, run.record.repeats) == (0, -1, {"ab": 2})
     assert run.steers == ["wait"]
     assert await run.history() == [SAID]
