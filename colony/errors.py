@@ -60,6 +60,18 @@
     ├── ThreadNotFound          thread_not_found
     ├── RequestNotFound         request_not_found
     ├── DocumentNotFound        document_not_found
+    ├── SessionNotFound         session_not_found
+    ├── AgentNotFound           agent_not_found
+    ├── RunRefused              run_refused
+    │   ├── SessionBusy         session_busy
+    │   ├── SessionAwaiting     session_awaiting
+    │   ├── RetryPending        retry_pending
+    │   ├── RetryIneligible     failed_step_retry_ineligible
+    │   ├── AskNotPending       ask_not_pending
+    │   └── StaleRunControl     stale_run_control
+    ├── CursorMalformed         cursor_malformed
+    ├── CursorExpired           cursor_expired
+    ├── FollowerLagging         watch_lagging
     ├── Fenced                  fenced
     ├── SettledElsewhere        settled
     ├── ServerChanged           server_changed
@@ -528,6 +540,88 @@ class DocumentNotFound(ColonyError):
     code = "document_not_found"
     sentence = "nothing is kept as {handle}: {detail}"
 
+
+class SessionNotFound(ColonyError):
+    """No such session of an agent, or one of somebody else: both look the same."""
+
+    code = "session_not_found"
+    sentence = "there is no session {session_id}"
+
+
+class AgentNotFound(ColonyError):
+    """No hive of the published tree is an agent of this name."""
+
+    code = "agent_not_found"
+    sentence = "there is no agent {agent}"
+
+
+class RunRefused(ColonyError):
+    """What a session or its run is asked for does not fit the state it is in."""
+
+    code = "run_refused"
+
+
+class SessionBusy(RunRefused):
+    """A session that a run drives."""
+
+    code = "session_busy"
+    sentence = "a run of session {session_id} is under way"
+
+
+class SessionAwaiting(RunRefused):
+    """A session whose run waits for an answer."""
+
+    code = "session_awaiting"
+    sentence = "a run of session {session_id} waits for an answer"
+
+
+class RetryPending(RunRefused):
+    """A session that owes a retry before any prompt."""
+
+    code = "retry_pending"
+    sentence = "session {session_id} owes a retry before anything else"
+
+
+class RetryIneligible(RunRefused):
+    """A session whose last step is not one to make again."""
+
+    code = "failed_step_retry_ineligible"
+    sentence = "the last step of session {session_id} cannot be made again"
+
+
+class AskNotPending(RunRefused):
+    """An ask that was answered before, or that was never asked."""
+
+    code = "ask_not_pending"
+    sentence = "ask {ask_id} does not wait for an answer"
+
+
+class StaleRunControl(RunRefused):
+    """A control that names a run which is not under way."""
+
+    code = "stale_run_control"
+    sentence = "session {session_id} has no such run under way"
+
+
+class CursorMalformed(ColonyError):
+    """A cursor that is none, or that of another session."""
+
+    code = "cursor_malformed"
+    sentence = "{cursor!r} is no cursor of this session"
+
+
+class CursorExpired(ColonyError):
+    """A cursor whose place in the log is no longer kept."""
+
+    code = "cursor_expired"
+    sentence = "what came behind {cursor!r} is no longer kept: begin without a cursor"
+
+
+class FollowerLagging(ColonyError):
+    """A follower that took its events too slowly, and is to come back with its cursor."""
+
+    code = "watch_lagging"
+    sentence = "events were not taken in time: go on behind {cursor!r}"
 
 class Fenced(ColonyError):
     """Work for a trace that ended as cancelled or failed, or is gone."""

@@ -113,7 +113,6 @@ def _finish(keys: Keys, delivery: RunDelivery, changes: RunChanges, end: End) ->
         router=keys.router(),
         state=end.state,
         result=json.dumps(_result(end)),
-        keep_ms=changes.keep_ms,
         outputs=_packed([*delivery.outputs]),
         **_settled(keys, delivery, changes),
     )

@@ -15,6 +15,7 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import Argument, bind
 from colony.records import HopRecord, read_record
+from colony.runs.ending import end_run
 from colony.topology.model import DEFAULTS
 
 LOG_PAGE: Final = 1000
@@ -50,6 +51,7 @@ class Trace:
     dead_message_id: str | None
     dead_head: bytes | None
     last: bytes | None
+    agent_session: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -179,13 +181,23 @@ class Traces:
         TraceNotFound where there is no such trace.
         """
         answer = await self._end_by_hand(trace_id, "", cause=cause, reason=reason)
+        if answer[0] == b"run":
+            session_id = answer[1].decode()
+            answer = await self._end_run(trace_id, session_id, cause=cause, reason=reason)
         if answer[0] == b"unknown":
             raise TraceNotFound(trace_id=trace_id)
         return answer[1].decode() if answer[0] == b"before" else cause
 
     async def end_quiet(self, trace_id: str, session: str | None) -> None:
-        """End a trace of a session that is quiet and stays so; nothing where it is not any more."""
-        await self._end("end_quiet", trace_id, session or "")
+        """End a trace of a session that is quiet and stays so; nothing where it is not any more.
+
+        One that drives a session of an agent has failed: it should have ended by itself.
+        """
+        answer = await self._end("end_quiet", trace_id, session or "")
+        if answer[0] == b"run":
+            await self._end_run(
+                trace_id, answer[1].decode(), cause="failed", reason="", only_quiet=True
+            )
 
     async def leave(self, trace_id: str, session: str, *, server: str) -> None:
         """Give up the place of a trace that has ended or is gone: the next one has its turn."""
@@ -197,6 +209,25 @@ class Traces:
         quiet = self.keys.quiet()
         given = {"quiet": quiet, "cause": cause, "reason": reason}
         return await self._end("end_trace", trace_id, session, server=server, **given)
+
+    async def _end_run(
+        self,
+        run_id: str,
+        session_id: str,
+        *,
+        cause: Literal["cancelled", "failed"],
+        reason: str,
+        only_quiet: bool = False,
+    ) -> Any:
+        return await end_run(
+            self.link,
+            self.keys,
+            run_id,
+            session_id,
+            cause=cause,
+            reason=reason,
+            only_quiet=only_quiet,
+        )
 
     async def _end(
         self,
@@ -244,6 +275,9 @@ class Traces:
                 self.keys.journal(trace_id),
                 self.keys.attempts(trace_id),
                 self.keys.requests(trace_id),
+                self.keys.run(trace_id),
+                self.keys.asks(trace_id),
+                self.keys.calls(trace_id),
                 self.keys.belongings(trace_id),
                 *belongings,
             ],
@@ -333,7 +367,7 @@ def _read(trace_id: str, fields: Mapping[bytes, bytes]) -> Trace:
         "last": fields.get(b"last"),
     }
     for name in ("reason", "session", "replayed_from", "error_code", "dead_target",
-                 "dead_message_id"):  # fmt: skip
+                 "dead_message_id", "agent_session"):  # fmt: skip
         values[name] = text(name.encode())
     for name in ("live", "outputs", "dead", "revivals", "told", "created_at"):
         values[name] = number(name.encode())

@@ -109,17 +109,10 @@ class WorkerDesk:
             return self._refuse(delivery, path, "contract_violation", broken)
         step = Step(delivery, kept=host.kept, shelved=host.shelved)
         if host.run_in_hand is not None:
-            step.run = self._changes(host.run_in_hand, emissions)
+            step.run = _changes(host.run_in_hand, emissions)
         for index, emission in enumerate(emissions):
             self._emit(step, _address(envelope, emission, path, index), emission.body)
         return step
-
-    def _changes(self, run: RunInHand, emissions: Sequence[Emission]) -> RunChanges:
-        """What the handle changes in its run; raises CellError where it asks and emits."""
-        if run.changes.asks and emissions:
-            raise CellError(detail="a handle that asks emits nothing before it is answered")
-        run.changes.keep_ms = self.publication.current.settings.session_retention_ms
-        return run.changes
 
     async def _answered(
         self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
@@ -232,6 +225,13 @@ class WorkerDesk:
         head = delivery.head
         log.warning(code, cell=path, trace=head.trace_id, message=head.id, detail=detail)
         return letter_of(delivery, path, code, detail)
+
+
+def _changes(run: RunInHand, emissions: Sequence[Emission]) -> RunChanges:
+    """What a handle changes in its run; raises CellError where it asks and emits."""
+    if run.changes.asks and emissions:
+        raise CellError(detail="a handle that asks emits nothing before it is answered")
+    return run.changes
 
 
 async def _staying(handling: Awaitable[Sequence[Emission]]) -> Sequence[Emission]:

@@ -291,10 +291,11 @@ def tools_within_reach(
 ) -> tuple[ToolDeclaration, ...]:
     """The tools that edges out of the cell at `path` lead to, directly or past one more cell.
 
-    The cell in between is the one that hands each call of a model to its tool; hives are passed. A
-    cell of a type that announces its tools has those of `announced`.
+    Or those out of the cell whose tools it `offers`. The cell in between is the one that hands each
+    call of a model to its tool; hives are passed. A cell of a type that announces its tools has
+    those of `announced`.
     """
-    near = _reached(topology, path)
+    near = _reached(topology, topology.cells[path].offers or path)
     cells = {cell: None for first in near for cell in (first, *_reached(topology, first))}
     tools: dict[str, ToolDeclaration] = {}
     for cell in cells:

@@ -19,12 +19,22 @@ KEYS = Keys("test")
 PAGE = Path(__file__).parents[1] / "docs" / "scripts.md"
 
 # What opens something new is refused whole where memory is short; all else drains.
-OPENING = {"birth", "birth_marked", "replay", "publish_topology"}
+OPENING = {
+    "begin_run",
+    "birth",
+    "birth_marked",
+    "fork_session",
+    "make_session",
+    "replay",
+    "publish_topology",
+}
 WRITES = (
     "XADD XDEL XACK XCLAIM XTRIM HSET HSETNX HDEL HINCRBY ZADD ZREM ZREMRANGEBYSCORE RPUSH LPUSH "
     "SADD SREM SET DEL PEXPIRE PERSIST EXPIRE INCR"
 ).split()
 LONG = {
+    "begin_run": "the state of the session decides in the same step",
+    "end_run": "what a run owes at its end is written in one step",
     "file_asks": "settles, writes what changes in the run and parks in one step",
     "finish_run": "settles, and ends the run or goes on with it in one step",
     "commit": "checks and settles many deliveries in one step",
@@ -338,7 +348,7 @@ def _changes(**more: Any) -> bytes:
 
 
 async def _run(link: Link) -> None:
-    await link.command("HSET", KEYS.run("t"), "seq", 1, "turns", 1)
+    await link.command("HSET", KEYS.run("t"), "seq", 1, "turns", 1, "keep_ms", 100_000)
     await link.command("HSET", KEYS.agent_session("s"), "state", "running")
     await link.command("XADD", KEYS.session_events("s"), "*", "run", "t")
     await link.command("RPUSH", KEYS.history("s"), "{}")
@@ -419,9 +429,159 @@ async def _finish_run(link: Link) -> Call:
             '{"stop": "end_turn", "error": "", "retry_disposition": "unknown", '
             '"stream_progress": "complete"}'
         ),
-        keep_ms=100_000,
         outputs=packb([["head", "body"]]),
     )
+
+
+SESSION_KEYS = {
+    "session": KEYS.agent_session("s"),
+    "events": KEYS.session_events("s"),
+    "history": KEYS.history("s"),
+    "steers": KEYS.steers("s"),
+}
+LISTS = {"sessions": KEYS.agent_sessions(""), "owned": KEYS.agent_sessions("o")}
+
+
+async def _begin_run(link: Link) -> Call:
+    await _run(link)
+    await link.command("HSET", KEYS.agent_session("s"), "state", "idle")
+    await link.command("SET", KEYS.blob("b"), "content", "PX", 100_000)
+    return bind(
+        "begin_run",
+        guard=KEYS.guard("g"),
+        trace=KEYS.trace("n"),
+        open=KEYS.open_traces(),
+        deadlines=KEYS.deadlines(),
+        stream=KEYS.router(),
+        belongings=KEYS.belongings("n"),
+        run=KEYS.run("n"),
+        **SESSION_KEYS,
+        **LISTS,
+        blobs=[KEYS.blob("b")],
+        trace_id="n",
+        digest="d",
+        keep_ms=100_000,
+        head="head",
+        body="body",
+        entry="/a",
+        timeout_ms=5,
+        session_id="s",
+        kind="prompt",
+        fields=packb([["agent", "/a"]]),
+        init="{}",
+        again=packb({"precommit": "{}", "visible": "{}"}),
+        channel=KEYS.session_live("s"),
+        log_ms=5,
+        listed="s o",
+    )
+
+
+async def _end_run(link: Link) -> Call:
+    await _run(link)
+    await link.command("HSET", KEYS.run("t"), "open_calls", '[["c", "tool"]]')
+    await link.command("RPUSH", KEYS.steers("s"), "wait")
+    await link.command(
+        "HSET", KEYS.asks("t"), "a1", '{"group": "e"}', "group:e:open", 1, "group:e:parked", "x"
+    )
+    await link.command("ZADD", KEYS.ask_deadlines(), 5, "s t a1")
+    return bind(
+        "end_run",
+        trace=await _trace(link, agent_session="s"),
+        open=KEYS.open_traces(),
+        ended=KEYS.ended_traces(),
+        deadlines=KEYS.deadlines(),
+        quiet=KEYS.quiet(),
+        run=KEYS.run("t"),
+        **SESSION_KEYS,
+        asks=KEYS.asks("t"),
+        pending=KEYS.ask_deadlines(),
+        run_id="t",
+        session_id="s",
+        cause="cancelled",
+        reason="requested",
+        disposition="unknown",
+        interrupted="interrupted",
+        channel=KEYS.session_live("s"),
+        only="",
+    )
+
+
+async def _resolve_ask(link: Link) -> Call:
+    await _run(link)
+    parked = packb([KEYS.cell("/a"), "head", "body"])
+    await link.command(
+        "HSET",
+        KEYS.asks("t"),
+        *("a1", '{"group": "e"}', "group:e:open", 1, "group:e:parked", parked),
+    )
+    await link.command("ZADD", KEYS.ask_deadlines(), 5, "s t a1")
+    return bind(
+        "resolve_ask",
+        trace=await _trace(link, agent_session="s"),
+        run=KEYS.run("t"),
+        session=KEYS.agent_session("s"),
+        events=KEYS.session_events("s"),
+        asks=KEYS.asks("t"),
+        pending=KEYS.ask_deadlines(),
+        stream=KEYS.cell("/a"),
+        run_id="t",
+        session_id="s",
+        ask_id="a1",
+        token="token",
+        decision='{"verdict": "allow_once"}',
+        kind="approval",
+        payload="{}",
+        rule="bash(ls)",
+        channel=KEYS.session_live("s"),
+    )
+
+
+async def _make_session(link: Link) -> Call:
+    return bind(
+        "make_session",
+        session=KEYS.agent_session("s"),
+        history=KEYS.history("s"),
+        **LISTS,
+        fields=packb([["agent", "/a"]]),
+        rows=packb(["{}"]),
+        listed="s o",
+        keep_ms=100_000,
+    )
+
+
+async def _fork_session(link: Link) -> Call:
+    await _run(link)
+    return bind(
+        "fork_session",
+        origin=KEYS.agent_session("s"),
+        said=KEYS.history("s"),
+        session=KEYS.agent_session("f"),
+        history=KEYS.history("f"),
+        **LISTS,
+        fields=packb([["agent", "/a"]]),
+        rows=1,
+        listed="f o",
+        keep_ms=100_000,
+    )
+
+
+async def _steer_run(link: Link) -> Call:
+    await _run(link)
+    return bind(
+        "steer_run",
+        session=KEYS.agent_session("s"),
+        steers=KEYS.steers("s"),
+        run_id="",
+        text="wait",
+        token="token",
+    )
+
+
+async def _delete_session(link: Link) -> Call:
+    await _run(link)
+    await link.command("HSET", KEYS.agent_session("s"), "state", "idle")
+    await link.command("ZADD", KEYS.agent_sessions(""), 1, "s o")
+    return bind("delete_session", **SESSION_KEYS, **LISTS, listed="s o")
 
 
 async def _finish_run_that_is_steered(link: Link) -> Call:

@@ -45,7 +45,7 @@ class End:
 class RunChanges:
     """All that one step does to its run, in order. Counts are added, fields are replaced.
 
-    `turn` is the one that the run is in; `keep_ms` how long a session is kept behind its last run.
+    `turn` is the one that the run is in.
 
     With an `end` what the step emits goes out only where the run goes on with a steer. With `asks`
     the envelope of the step waits, and comes back to its cell once all of them are answered.
@@ -53,7 +53,6 @@ class RunChanges:
 
     session: str
     turn: int = -1
-    keep_ms: int = 0
     fields: dict[tuple[Scope, str], str] = field(default_factory=dict)
     counts: dict[tuple[Scope, str], int] = field(default_factory=dict)
     events: list[Written] = field(default_factory=list)

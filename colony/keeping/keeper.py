@@ -23,6 +23,8 @@ from colony.errors import (
     TraceNotFound,
 )
 from colony.inbox import START, make_groups, reclaim
+from colony.keeping.ask_deadlines import LOOK_S as ASKS_S
+from colony.keeping.ask_deadlines import AskDeadlines
 from colony.keeping.audit import AUDIT_S, Audit
 from colony.keeping.repairs import CONSUMERS_S, ORPHANS_S, Repairs
 from colony.keeping.retention import SWEEP_S, Retention
@@ -70,6 +72,7 @@ class Keeper:
         self._reclaim_idle_ms = reclaim_idle_ms
         self.repairs = Repairs(streams.link, streams.keys, publication)
         self.sessions = Sessions(streams.link, streams.keys)
+        self.asks = AskDeadlines(streams.link, streams.keys)
         self.audit = Audit(streams.link, streams.keys, publication, self._attended)
         self._cursor = START
 
@@ -83,6 +86,7 @@ class Keeper:
             orphans, consumers = self.repairs.adopt_orphans, self.repairs.forget_consumers
             group.create_task(self._for_ever(orphans, pause_s=ORPHANS_S))
             group.create_task(self._for_ever(consumers, pause_s=CONSUMERS_S))
+            group.create_task(self._for_ever(self.asks.look, pause_s=ASKS_S))
             group.create_task(self._for_ever(self.sessions.look, pause_s=SESSIONS_S))
             # What the others do depends on the tree.
             read = self._by_a_tree(lambda: self._read(reader, consumer))
@@ -273,6 +277,7 @@ def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
             "dead_message_id": trace.dead_message_id,
         }
         hop |= {name: value for name, value in told.items() if value is not None}
+    last = _last_head(trace)
     return Head(
         # Not of trace and number alone: that is an emission of the first envelope.
         id=derived_id(trace.id, "quiet", revival),
@@ -280,16 +285,24 @@ def _quiet_head(trace: Trace, revival: int, ttl: int) -> Head:
         target=None,
         sender=QUIET,
         ttl=ttl,
-        context=_last_context(trace),
+        context=last.context if last else _context_of(trace),
         hop=hop,
+        session=trace.agent_session or (last.session if last else None),
     )
 
 
-def _last_context(trace: Trace) -> Headers:
+def _context_of(trace: Trace) -> Headers:
+    """What a run is known by, where no envelope of it is left to say so."""
+    if trace.agent_session is None:
+        return {}
+    return {"session_id": trace.agent_session, "turn_id": trace.id, "iter": 0}
+
+
+def _last_head(trace: Trace) -> Head | None:
     for data in (trace.dead_head, trace.last):
         if data:
             try:
-                return decode_head(data).context
+                return decode_head(data)
             except EnvelopeError:
                 continue
-    return {}
+    return None

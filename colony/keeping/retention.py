@@ -11,6 +11,7 @@ from colony.dead_letters import DeadLetters
 from colony.keys import Keys
 from colony.link import Link
 from colony.publication import Publication
+from colony.runs import AgentSessions
 from colony.store.expiry import expire_rows
 from colony.traces import Traces
 
@@ -27,6 +28,7 @@ class Retention:
         self.publication = publication
         self.traces = Traces(link, keys)
         self.dead_letters = DeadLetters(link, keys)
+        self.sessions = AgentSessions(link, keys)
 
     async def sweep(self) -> None:
         """Let everything go whose time is up by the server's clock; nothing before a tree is known.
@@ -39,6 +41,7 @@ class Retention:
         settings = self.publication.current.settings
         await self.dead_letters.expire(keep_ms=settings.dead_letter_retention_ms)
         await self.forget_traces()
+        await self.sessions.forget(settings.session_retention_ms)
         for path in await self.link.command("SMEMBERS", self.keys.cells()):
             await expire_rows(self.link, self.keys, path.decode())
 

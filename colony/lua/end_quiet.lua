@@ -16,6 +16,7 @@
 -- RETURNS
 --   ended <cause>  completed, or failed where it has a dead letter and no output
 --   elsewhere <session>  its record names another session; nothing is written
+--   run <session>  it drives an agent's session; nothing is written
 --   stale          it is not quiet any more; nothing is written
 -- REPEATS
 --   safe: an ended trace is not quiet
@@ -42,12 +43,15 @@ if not sound then
   return redis.error_reply('ERR end_quiet: wrong arguments, keys or permissions')
 end
 local record = redis.call('HMGET', trace, 'state', 'live', 'outputs', 'dead', 'error_code',
-  'session')
+  'session', 'agent_session')
 if record[1] ~= 'quiet' or record[2] ~= '0' then
   return { 'stale' }
 end
 if (record[6] or '') ~= session then
   return { 'elsewhere', record[6] or '' }
+end
+if (record[7] or '') ~= '' then
+  return { 'run', record[7] }
 end
 local first = session ~= '' and redis.call('ZRANGE', order, 0, 1) or {}
 local heir = first[1] == id and first[2] or first[1]

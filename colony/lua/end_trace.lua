@@ -19,6 +19,7 @@
 -- RETURNS
 --   ended          now, for this cause; what it had parked is dropped, all else is fenced
 --   elsewhere <session>  its record names another session; nothing is written
+--   run <session>  it drives an agent's session and has not ended; nothing is written
 --   before <cause> it had ended before; a place that it still had is free
 --   unknown        there is no such trace; a place that it still had is free
 -- REPEATS
@@ -40,12 +41,16 @@ local sound = #ARGV == 4 and (cause == 'cancelled' or cause == 'failed')
     and holds(quiet, 'stream', 'XADD') and holds(order, 'zset', 'ZRANGE', 'ZREM')
     and holds(parked, 'hash', 'HGET', 'HDEL') and holds(waiting, 'zset', 'ZINCRBY', 'ZREM')
     and holds(router, 'stream', 'XADD')
-local record = sound and redis.call('HMGET', trace, 'state', 'cause', 'live', 'session', 'steps')
+local record = sound and redis.call('HMGET', trace, 'state', 'cause', 'live', 'session', 'steps',
+  'agent_session')
 if not sound or not (tonumber(record[3] or 0) and tonumber(record[5] or 0)) then
   return redis.error_reply('ERR end_trace: wrong arguments, keys or permissions')
 end
 if record[1] and (record[4] or '') ~= session then
   return { 'elsewhere', record[4] or '' }
+end
+if record[1] and record[1] ~= 'ended' and (record[6] or '') ~= '' then
+  return { 'run', record[6] }
 end
 local first = session ~= '' and redis.call('ZRANGE', order, 0, 1) or {}
 local heir = first[1] == id and first[2] or first[1]

@@ -22,8 +22,7 @@
 --   4   changes    what changes in the run
 --   5   state      completed or failed
 --   6   result     what the result says, beside what is counted here
---   7   keep_ms    how long the session is kept, unless another run begins
---   8   outputs    head and body of each envelope that goes on with the run
+--   7   outputs    head and body of each envelope that goes on with the run
 -- RETURNS
 --   ended <cause>  settled, and the run has ended with its result
 --   steered <n>    settled, and the run goes on with n live envelopes
@@ -36,7 +35,6 @@ local quiet, repairs, router = KEYS[6], KEYS[7], KEYS[8]
 local run = { run = KEYS[9], session = KEYS[10], events = KEYS[11], history = KEYS[12],
   steers = KEYS[13] }
 local group, entry, id, state = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
-local keep_ms = tonumber(ARGV[7])
 
 local function holds(key, kind, ...)
   for _, command in ipairs({ ... }) do
@@ -45,7 +43,7 @@ local function holds(key, kind, ...)
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-local sound = #ARGV == 8 and #KEYS == 13 and keep_ms and string.match(entry, '^%d+%-%d+$')
+local sound = #ARGV == 7 and #KEYS == 13 and string.match(entry, '^%d+%-%d+$')
     and (state == 'completed' or state == 'failed')
     and holds(source, 'stream', 'XACK', 'XDEL') and holds(trace, 'hash', 'HSET')
     and holds(open, 'zset', 'ZREM') and holds(ended, 'zset', 'ZADD')
@@ -56,7 +54,7 @@ local sound = #ARGV == 8 and #KEYS == 13 and keep_ms and string.match(entry, '^%
     and holds(run.events, 'stream', 'XADD', 'PEXPIRE')
     and holds(run.history, 'list', 'RPUSH', 'PEXPIRE')
     and holds(run.steers, 'list', 'LLEN', 'LPOP', 'LRANGE', 'DEL')
-local changes, outputs = sound and cmsgpack.unpack(ARGV[4]), sound and cmsgpack.unpack(ARGV[8])
+local changes, outputs = sound and cmsgpack.unpack(ARGV[4]), sound and cmsgpack.unpack(ARGV[7])
 local result = sound and cjson.decode(ARGV[6])
 sound = sound and redis.acl_check_cmd('PUBLISH', changes.channel, '')
 local record = sound and redis.call('HMGET', trace, 'state', 'cause', 'live', 'steps')
@@ -125,7 +123,7 @@ redis.call('HSET', run.session, 'state', state, 'stop', result.stop, 'error', re
   'retry_pending', '', 'updated_at', now)
 change()
 local counted = redis.call('HMGET', run.run, 'input_tokens', 'output_tokens', 'cost_micro',
-  'turns', 'tool_calls', 'turn')
+  'turns', 'tool_calls', 'turn', 'keep_ms')
 local function number(n) return tonumber(counted[n] or 0) or 0 end
 result.usage = { input_tokens = number(1), output_tokens = number(2), cost_micro = number(3) }
 result.state, result.turns, result.tool_calls = state, number(4), number(5)
@@ -135,6 +133,7 @@ if #dropped > 0 then
   redis.call('DEL', run.steers)
 end
 tell('result', counted[6] or '-1', cjson.encode(result), 1)
+local keep_ms = number(7)
 if keep_ms > 0 then
   for _, kept in ipairs({ run.session, run.events, run.history }) do
     redis.call('PEXPIRE', kept, keep_ms)

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from colony.body import Frozen
 from colony.envelope import DEFAULT_TTL, digest
+from colony.paths import parent, resolve
 from colony.topology.expressions import Expression
 
 QUIET = "/colony/quiet"
@@ -54,7 +55,10 @@ DEFAULTS: Final = ColonySettings()
 
 
 class CellSettings(Frozen):
-    """The `cell` slot of a `config.json`. `message_timeout` is in milliseconds."""
+    """The `cell` slot of a `config.json`. `message_timeout` is in milliseconds.
+
+    `offers` names the cell that hands calls to tools, where no edge leads from here to it.
+    """
 
     type: str
     id: str | None = None
@@ -64,6 +68,7 @@ class CellSettings(Frozen):
     message_timeout: PositiveInt | None = None
     mailbox_size: PositiveInt | None = None
     isolation: Isolation | None = None
+    offers: str | None = None
     provenance: JsonValue = None
     surface: JsonValue = None
 
@@ -188,6 +193,12 @@ class CellSpec(Frozen):
     contract: Contract | None = None
     description: JsonValue = None
     files: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def offers(self) -> str | None:
+        """The path of the cell whose tools it offers, where that is another one."""
+        written = self.cell.offers
+        return None if written is None else resolve(written, parent(self.path))
 
 
 class TopologySpec(Frozen):

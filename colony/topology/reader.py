@@ -26,7 +26,7 @@ from colony.topology.model import (
     HiveParams,
 )
 from colony.topology.substitution import Substituted
-from colony.topology.templates import CONFIG, Folder, find_template
+from colony.topology.templates import CONFIG, OWN_PATH, Folder, find_template
 
 HIVE = "hive"
 
@@ -230,14 +230,15 @@ class Reader:
             sentence = f"The template {name!r} contains itself."
             self.findings.error(where, "template_cycle", sentence)
             return folder
-        asked, handing = folder.lay(name, directory, {}).parameters(), place.at("params", "with")
+        asked = folder.lay(name, directory, {}).parameters() - {OWN_PATH}
+        handing = place.at("params", "with")
         handed: Mapping[str, JsonValue] = params.handed
         declared = self._acceptance(name, directory / CONFIG, asked)
         if declared is not None:
             handed = declared.fill(handed, self.variables, handing, self.findings)
         else:
             self._check_asked(handed, asked, name, handing)
-        laid = folder.lay(name, directory, handed)
+        laid = folder.lay(name, directory, {OWN_PATH: path, **handed})
         return self._template_hive(laid, path, directory / CONFIG)
 
     def _acceptance(self, name: str, file: Path, asked: frozenset[str]) -> Acceptance | None:

@@ -10,6 +10,9 @@ from pydantic import JsonValue
 
 CONFIG = "config.json"
 
+# What stands in every template for the path of the hive that it is laid into.
+OWN_PATH = "hive"
+
 _SKIPPED = frozenset({"templates", "blobs", "__pycache__"})
 _PARAMETER = re.compile(r"\$\{with\.([A-Za-z_][A-Za-z0-9_-]*)")
 

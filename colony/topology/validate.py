@@ -82,3 +82,7 @@ def _check_wiring(draft: Draft, findings: Findings) -> None:
         if path not in touched:
             sentence = f"No edge touches {path}, so the cell is inactive."
             findings.warning(cell.place, "cell_unwired", sentence)
+        offers = cell.spec.offers
+        if offers is not None and offers not in draft.cells:
+            sentence = f"There is no cell at {offers}, so no tool is offered."
+            findings.error(cell.place.at("cell", "offers"), DANGLING, sentence)

@@ -166,6 +166,26 @@ def test_a_template_within_a_template_is_handed_what_the_outer_one_is(tree: Tree
     assert found == ["templates/outer/config.json $.params.with.tokens invalid_value"]
 
 
+def test_a_template_knows_the_path_it_is_laid_into(tree: Tree) -> None:
+    tree.hive(
+        "templates/lane", edge(".", "./cell", condition="hop.entry == '${with.hive}'"), accepts={}
+    )
+    tree.cell("templates/lane/cell", params={"own": "${with.hive}"})
+    tree.hive("templates/lane/inner", template="inner")
+    tree.hive("templates/inner", edge(".", "./cell"))
+    tree.cell("templates/inner/cell", params={"own": "${with.hive}"})
+    tree.hive("main", edge("/colony/quiet", "./deep/lane"))
+    tree.hive("main/deep")
+    tree.hive("main/deep/lane", template="lane")
+
+    spec = tree.load().publishable()
+
+    cells = {cell.path: cell.params for cell in spec.cells}
+    assert cells["/deep/lane/cell"] == {"own": "/deep/lane"}
+    assert cells["/deep/lane/inner/cell"] == {"own": "/deep/lane/inner"}
+    assert any(found.condition == "hop.entry == '/deep/lane'" for found in spec.edges)
+
+
 def test_only_the_hive_of_a_template_accepts_anything(tree: Tree) -> None:
     tree.hive("main", edge("./in", "./out"), accepts={})
     tree.cell("main/in")

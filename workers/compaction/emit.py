@@ -19,7 +19,7 @@ from workers.toolloop.turns import question_id
 def emit(envelope: Envelope, own: ThreadParams) -> Emission:
     """The summary's row for the store; without a summary, the thread is asked for as it is, and
     `hop.dropped` says why."""
-    turn_id, boundary, summary = question_id(envelope), _boundary(envelope), _summary(envelope)
+    turn_id, boundary, summary = question_id(envelope), _boundary(envelope), summary_in(envelope)
     if isinstance(summary, Entry) and boundary is not None:
         row = summary_row(turn_id, boundary, summary)
         return requests.insert(own.table, row, route="write", call_id=requests.SUMMARY_CALL_ID)
@@ -28,7 +28,7 @@ def emit(envelope: Envelope, own: ThreadParams) -> Emission:
     return refired.model_copy(update={"hop": {**refired.hop, "dropped": dropped}})
 
 
-def _summary(envelope: Envelope) -> Entry | str:
+def summary_in(envelope: Envelope) -> Entry | str:
     """What was answered, without what the provider wants back, for it folds one thread only; or
     why that is no summary."""
     finish_reason = str(envelope.hop.get("finish_reason", "stop"))

@@ -59,6 +59,12 @@ def in_row(result: Entry, caps: ViewParams) -> Entry:
     return _shortened(result, max(2 * caps.max_result_bytes, SHELVED_BYTES))
 
 
+def shown_results(results: Sequence[Entry], caps: ViewParams) -> list[Entry]:
+    """The results of one round as a view shows them."""
+    limit = _share([size_of(entry.text) for entry in results], caps)
+    return [_shortened(entry, limit) for entry in results]
+
+
 def cut(text: str, limit: int) -> str:
     """`text`, or its head and tail with a note of what is missing, in about `limit` bytes.
 
@@ -88,7 +94,7 @@ def _whole(data: bytes, head: int, tail: int) -> int:
 
 
 def _shown(rounds: Sequence[Round], caps: ViewParams) -> list[Entry]:
-    results = [_results(found, caps) for found in rounds]
+    results = [shown_results(found.answers, caps) for found in rounds]
     held = [Holding.of(found) for found in rounds]
     first = first_shown(
         [weight_of([*f.said, *r]) for f, r in zip(rounds, results, strict=True)],
@@ -112,12 +118,6 @@ def _beside(said: Sequence[Entry], prose: Sequence[Entry]) -> list[Entry]:
     calls = [number for number, entry in enumerate(said, start=1) if entry.type == "tool_call"]
     behind = calls[-1] if calls else 0
     return [*said[:behind], *prose, *said[behind:]]
-
-
-def _results(found: Round, caps: ViewParams) -> list[Entry]:
-    results = found.answers
-    limit = _share([size_of(entry.text) for entry in results], caps)
-    return [_shortened(entry, limit) for entry in results]
 
 
 def _share(sizes: Sequence[int], caps: ViewParams) -> int:

@@ -99,8 +99,8 @@ class Scripted:
 def _step(request: Request) -> int:
     """How many rounds were made for the question: rounds that left the view count as well."""
     shown = rounds(request.entries)
-    # A thread that shows none is not that of the loop, though the count rides along: a fold's.
-    return max(shown, request.iteration) if shown else 0
+    # A thread of one message is not that of the loop, though the count rides along: a fold's.
+    return max(shown, request.iteration) if shown or len(request.entries) > 1 else 0
 
 
 def _known(entries: Sequence[Entry]) -> dict[str, str]:
