@@ -8,22 +8,21 @@ tool being able to change things.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from colony.agent.shell import Segment, segments
+from colony.agent.globs import literal, matches
+from colony.agent.telling import Part, parts_of
+from colony.topology.model import ToolDeclaration
 
 Effect = Literal["allow", "ask", "deny"]
-Scope = Literal["settings", "session", "learned", "builtin"]
+Scope = Literal["settings", "session", "learned"]
 
+# The one that wins comes first.
 EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
-# What tells most of the arguments of a call, the first that is there.
-TELLING: Final = ("path", "file_path", "pattern", "url", "query")
-COMMAND: Final = "command"
 
-_RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.*?-]{1,128})(?:\((?P<pattern>.*)\))?\Z", re.DOTALL)
+_RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.:/*?-]{1,128})(?:\((?P<pattern>.*)\))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +36,19 @@ class Rule:
     def parse(cls, text: str) -> "Rule":
         """The rule that a text is; raises ValueError where it is none."""
         match = _RULE.fullmatch(text.strip())
-        if match is None:
+        if match is None or match["pattern"] == "":
             raise ValueError(f"{text!r} is no rule: it is Tool or Tool(pattern)")
         return cls(match["tool"], match["pattern"])
 
     def __str__(self) -> str:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
 
-    def covers(self, tool: str, value: str) -> bool:
-        """Whether it is about a call of `tool` with this telling value."""
-        named = _glob(self.tool).fullmatch(tool) is not None
-        return named and (self.pattern is None or _glob(self.pattern).fullmatch(value) is not None)
+    def covers(self, tool: str, values: Iterable[str]) -> bool:
+        """Whether it is about a call of `tool` with one of these telling values."""
+        if not matches(self.tool, tool):
+            return False
+        pattern = self.pattern
+        return pattern is None or any(matches(pattern, value) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,25 @@ class RuleSet:
         unknown = sorted(set(given) - set(EFFECTS))
         if unknown:
             raise ValueError(f"rules have allow, ask and deny, and no {', '.join(unknown)}")
-        parsed = {effect: tuple(map(Rule.parse, rules)) for effect, rules in given.items()}
-        return cls(scope, **parsed)
+        return cls(scope, **{effect: _parsed(effect, rules) for effect, rules in given.items()})
 
-    def first(self, effect: Effect, tool: str, value: str) -> Rule | None:
+    def first(self, effect: Effect, tool: str, values: Iterable[str]) -> Rule | None:
         """The first rule of an effect that is about a call."""
         rules: tuple[Rule, ...] = getattr(self, effect)
-        return next((rule for rule in rules if rule.covers(tool, value)), None)
+        return next((rule for rule in rules if rule.covers(tool, values)), None)
+
+
+def rule_sets(
+    settings: Mapping[str, Sequence[str]],
+    session: Mapping[str, Sequence[str]],
+    learned: Sequence[str],
+) -> list[RuleSet]:
+    """The scopes, the highest first; raises ValueError where one has what is no rule."""
+    return [
+        RuleSet.parse("settings", settings),
+        RuleSet.parse("session", session),
+        RuleSet.parse("learned", {"allow": learned}),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,87 +99,50 @@ class Judgement:
 
 
 def judge(
-    tool: str, args: Mapping[str, JsonValue], scopes: Sequence[RuleSet], *, read_only: bool
+    tool: ToolDeclaration, args: Mapping[str, JsonValue], scopes: Sequence[RuleSet]
 ) -> Judgement:
-    """What becomes of a call; `scopes` are those of the colony, of the session, and the learned."""
-    command = args.get(COMMAND)
-    if not isinstance(command, str):
-        return _judged(tool, telling(args), scopes, read_only=read_only)
-    found = segments(command)
-    if not found:
-        return _judged(tool, command, scopes, read_only=read_only)
-    judged = [_of_segment(tool, segment, scopes, read_only=read_only) for segment in found]
+    """What becomes of a call by the rules of these scopes, the highest first.
+
+    Each command of a command line is judged, and the worst of them counts.
+    """
+    judged = [_judged(tool, part, scopes) for part in parts_of(tool, args)]
     return min(judged, key=lambda judgement: EFFECTS.index(judgement.effect))
 
 
-def telling(args: Mapping[str, JsonValue]) -> str:
-    """What tells most of the arguments of a call; empty where nothing does."""
-    values = (args.get(name) for name in TELLING)
-    return next((value for value in values if isinstance(value, str)), "")
+def learned_rule(tool: ToolDeclaration, args: Mapping[str, JsonValue]) -> str:
+    """The rule that allows this very call again; empty where nothing so exact can be said of it."""
+    parts = parts_of(tool, args)
+    value = parts[0].values[0]
+    if len(parts) > 1 or parts[0].doubt or not value:
+        return ""
+    rule = Rule(literal(tool.name), literal(value))
+    try:
+        return str(rule) if Rule.parse(str(rule)) == rule else ""
+    except ValueError:
+        return ""
 
 
-def learned_rule(tool: str, args: Mapping[str, JsonValue]) -> str | None:
-    """The rule that allows this very call again; None where nothing so exact can be said of it."""
-    command = args.get(COMMAND)
-    if isinstance(command, str):
-        found = segments(command)
-        exact = len(found) == 1 and found[0].plain
-        return f"{tool}({_literal(found[0].text)})" if exact else None
-    value = telling(args)
-    return f"{tool}({_literal(value)})" if value else None
-
-
-def _of_segment(
-    tool: str, segment: Segment, scopes: Sequence[RuleSet], *, read_only: bool
-) -> Judgement:
-    judged = _judged(tool, segment.text, scopes, read_only=read_only)
-    if judged.effect == "allow" and not segment.plain:
-        return Judgement("ask", "the command substitutes, groups or redirects something")
-    return judged
-
-
-def _judged(tool: str, value: str, scopes: Sequence[RuleSet], *, read_only: bool) -> Judgement:
+def _judged(tool: ToolDeclaration, part: Part, scopes: Sequence[RuleSet]) -> Judgement:
     for effect in EFFECTS:
+        # However the same is written, what speaks against it counts.
+        values = part.values if effect == "allow" else (*part.values, *part.spellings)
         for scope in scopes:
-            # What was learned from an answer allows, and no more.
-            rule = scope.first(effect, tool, value)
+            rule = scope.first(effect, tool.name, values)
             if rule is not None:
-                return Judgement(effect, f"{effect} by {rule} ({scope.scope})")
-    if read_only:
-        return Judgement("allow", "the tool only reads")
-    return Judgement("ask", f"no rule is about this call of {tool}")
+                return _allowed(Judgement(effect, f"{effect} by {rule} ({scope.scope})"), part)
+    if tool.read_only:
+        return _allowed(Judgement("allow", "the tool only reads"), part)
+    return Judgement("ask", f"no rule is about this call of {tool.name}")
 
 
-@cache
-def _glob(pattern: str) -> re.Pattern[str]:
-    """A pattern where `*` is any run of characters, `?` any one, and `\\` takes that from both."""
-    parts: list[str] = []
-    escaped = False
-    for char in pattern:
-        if escaped or char not in "*?\\":
-            parts.append(re.escape(char))
-            escaped = False
-        elif char == "\\":
-            escaped = True
-        else:
-            parts.append(".*" if char == "*" else ".")
-    if escaped:
-        parts.append(re.escape("\\"))
-    return re.compile("".join(parts), re.DOTALL)
+def _allowed(judgement: Judgement, part: Part) -> Judgement:
+    """The same, but that nothing is allowed that is in doubt."""
+    if judgement.effect == "allow" and part.doubt:
+        return Judgement("ask", part.doubt)
+    return judgement
 
 
-def _literal(value: str) -> str:
-    return "".join(f"\\{char}" if char in "*?\\" else char for char in value)
-
-
-def rule_sets(
-    settings: Mapping[str, Sequence[str]],
-    session: Mapping[str, Sequence[str]],
-    learned: Iterable[str],
-) -> list[RuleSet]:
-    """The scopes, the highest first; raises ValueError where one has what is no rule."""
-    return [
-        RuleSet.parse("settings", settings),
-        RuleSet.parse("session", session),
-        RuleSet.parse("learned", {"allow": [*learned]}),
-    ]
+def _parsed(effect: str, rules: Sequence[str]) -> tuple[Rule, ...]:
+    if isinstance(rules, str) or not all(isinstance(rule, str) for rule in rules):
+        raise ValueError(f"the rules under {effect} are a list of texts")
+    return tuple(map(Rule.parse, rules))

@@ -8,6 +8,7 @@ from msgpack import unpackb
 from pydantic import JsonValue
 
 from colony.agent.asks import Ask, Decision
+from colony.envelope import digest
 from colony.errors import AskNotPending, StaleRunControl
 from colony.keys import Keys
 from colony.link import Link
@@ -66,9 +67,13 @@ class RunAsks:
     ) -> Decision:
         """The answer that counts: this one, or the first under the same token.
 
+        It names what is approved by the digest of the arguments, its own or those of the ask.
+
         Raises AskNotPending where another one came first, StaleRunControl where the run has ended.
         """
         run_id, session_id, ask = asked.run_id, asked.session_id, asked.ask
+        approved = ask.args_hash if decision.args is None else digest(decision.args)
+        decision = decision.model_copy(update={"args_hash": approved})
         call = bind(
             "resolve_ask",
             trace=self.keys.trace(run_id),
@@ -124,5 +129,5 @@ def _told(ask: Ask, decision: Decision) -> dict[str, JsonValue]:
         "learned": decision.learned,
         "reason": decision.reason,
         "actor": decision.actor,
-        "args_hash": decision.args_hash or ask.args_hash,
+        "args_hash": decision.args_hash,
     }

@@ -1,5 +1,6 @@
 """The tools of the agent that is tried here, and what stands at its seams."""
 
+import json
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -41,3 +42,24 @@ def loudly(envelope: Envelope, params: Params) -> Emission:
         for entry in envelope.body.entries
     ]
     return Emission.of(*loud, **envelope.hop)
+
+
+def fails(envelope: Envelope, params: Params) -> Emission:
+    """Nothing, ever."""
+    raise RuntimeError("broken")
+
+
+def twice(envelope: Envelope, params: Params) -> list[Emission]:
+    """What comes, two times."""
+    return [Emission.of(*envelope.body.entries, **envelope.hop)] * 2
+
+
+def elsewhere(envelope: Envelope, params: Params) -> Emission:
+    """The calls that come, of what is elsewhere."""
+    moved = []
+    for entry in envelope.body.each("tool_call"):
+        function = json.loads(entry.text or "")
+        path = json.loads(function["arguments"])["path"]
+        function["arguments"] = json.dumps({"path": f"/else/{path}"})
+        moved.append(entry.model_copy(update={"text": json.dumps(function)}))
+    return Emission.of(*moved, **envelope.hop)

@@ -6,29 +6,30 @@ What is made is what was approved, and nothing is taken for an approval but one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field, JsonValue, field_validator
 
 from colony.agent.asks import Ask, Decision
 from colony.agent.in_hand import RunInHand
-from colony.agent.rules import RuleSet, judge, rule_sets
+from colony.agent.rules import RuleSet, judge, learned_rule, rule_sets
 from colony.body import Entry
-from colony.envelope import Emission, Envelope, digest
-from workers.agent.batches import BatchedCall, calls_of, question_of
+from colony.envelope import Emission, Envelope
+from workers.agent.batches import BatchedCall, question_of
+from workers.agent.effective import Call, effective, is_of_another
 from workers.toolloop import requests
 from workers.toolloop.params import Positive, ThreadParams
 from workers.toolloop.rows import assistant_row
 from workers.toolloop.turns import route_of
-from workers.written_arguments import json_in
 
 # The field of a run that has the calls which wait for others to come to an end.
 WAITING: Final = "waiting_calls"
 
 DENIED: Final = "permission denied"
 UNANSWERED: Final = "nobody can be asked here, and this call needs somebody's permission"
+NOT_APPROVED: Final = "what was approved is not what would be made"
 
 
 class Params(ThreadParams):
@@ -45,32 +46,21 @@ class Params(ThreadParams):
         return given
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call of the batch as it is to be made, or why it is not."""
-
-    id: str
-    name: str
-    args: Mapping[str, JsonValue]
-    refused: str = ""
-    ask: Ask | None = None
-
-    @property
-    def args_hash(self) -> str:
-        """What names the arguments."""
-        return digest(dict(self.args))
-
-
 def permit(envelope: Envelope, own: Params, run: RunInHand) -> list[Emission] | None:
     """The calls that are made now and the results of those that are not; nothing while it asks."""
     if route_of(envelope) == "next":
         return [_let_out(call) for call in _next(envelope, run)]
-    if run.record.fields.get("let_out") == str(run.record.batch):
-        # A hook may send on what it was given more than once.
+    number = str(run.record.batch)
+    announced = run.record.fields.get("announced") == number
+    decided = announced and "decided" in envelope.hop
+    # A hook may send on what it was given more than once, and late.
+    if (announced and not decided) or run.record.fields.get("let_out") == number:
+        return None
+    if is_of_another(envelope, run):
         return None
     scopes = rule_sets(own.permissions, run.session.rules, run.session.learned)
-    calls = [_judged(call, scopes, run) for call in _effective(envelope, run)]
-    if "decided" in envelope.hop:
+    calls = [_judged(call, scopes, run) for call in effective(envelope, run)]
+    if decided:
         return _begin([_decided(call, scopes, run) for call in calls], own, run)
     _announce(calls, run)
     asks = [call.ask for call in calls if call.ask is not None]
@@ -82,97 +72,64 @@ def permit(envelope: Envelope, own: Params, run: RunInHand) -> list[Emission] | 
     return None
 
 
-def _effective(envelope: Envelope, run: RunInHand) -> list[_Call]:
-    """The calls of the batch as whatever stands before has left them, in the model's order."""
-    entries = {entry.id: entry for entry in envelope.body.each("tool_call")}
-    refusals = {entry.id: entry.text or "" for entry in envelope.body.each("tool_result")}
-    failed = str(envelope.hop.get("error_code") or "")
-    made = [call for call in calls_of(run) if call.batch == run.record.batch]
-    return [
-        _hooked(call, entries.get(call.id), refusals.get(call.id), failed, run) for call in made
-    ]
-
-
-def _hooked(
-    made: BatchedCall, entry: Entry | None, refusal: str | None, failed: str, run: RunInHand
-) -> _Call:
-    """A call behind a hook: passed, changed, or refused. One that a hook lost is refused."""
-    args = json_in(made.arguments)
-    call = _Call(made.id, made.name, args if isinstance(args, dict) else {}, made.problem)
-    if call.refused:
-        return call
-    if failed or refusal is not None or entry is None:
-        why = refusal or failed or "a hook did not let it through"
-        run.event("hook", seam="before_tool", call_id=call.id, decision="refused", text=why)
-        return replace(call, refused=f"refused by a hook: {why}")
-    if entry.text == made.entry().text:
-        return call
-    function = json_in(entry.text)
-    changed = function.get("arguments") if isinstance(function, dict) else None
-    changed = json_in(changed) if isinstance(changed, str) else changed
-    if not isinstance(changed, dict):
-        return replace(call, refused="refused: a hook left no arguments to call it with")
-    if changed != call.args:
-        run.event("hook", seam="before_tool", call_id=call.id, decision="changed", text="")
-    return replace(call, args=changed)
-
-
-def _judged(call: _Call, scopes: Sequence[RuleSet], run: RunInHand) -> _Call:
+def _judged(call: Call, scopes: Sequence[RuleSet], run: RunInHand) -> Call:
     """A call that is let through, refused, or to be asked about."""
     if call.refused:
         return call
     tool = run.tools.get(call.name)
     if tool is None:
         return replace(call, refused=f'unknown tool "{call.name}"')
-    found = judge(call.name, call.args, scopes, read_only=tool.read_only)
+    found = judge(tool, call.args, scopes)
     if found.effect == "deny":
         return replace(call, refused=f"{DENIED}: {found.reason}")
     ask = Ask.of_call(
         run.id, call.id, call.name, call.args, turn=run.record.turn, reason=found.reason
-    )
+    ).model_copy(update={"rule": learned_rule(tool, call.args)})
     if ask.id in run.decisions:
         # What another answer has taught meanwhile is no answer to this one.
         return replace(call, ask=ask)
     if found.effect == "allow":
         return call
     if run.session.ask_policy == "deny":
-        return replace(call, refused=f"{DENIED}: {UNANSWERED}")
+        return replace(call, refused=f"{DENIED}: {UNANSWERED}: {found.reason}")
     return replace(call, ask=ask)
 
 
-def _decided(call: _Call, scopes: Sequence[RuleSet], run: RunInHand) -> _Call:
+def _decided(call: Call, scopes: Sequence[RuleSet], run: RunInHand) -> Call:
     """A call that was asked about, as it was decided; any other as it is."""
     if call.ask is None:
         return call
     decision = run.decisions.get(call.ask.id)
     if decision is None or not decision.allows:
         return replace(call, refused=_denial(decision))
-    if decision.args is None:
-        return call
-    edited = replace(call, args=decision.args)
-    if decision.args_hash != edited.args_hash:
-        return replace(call, refused=f"{DENIED}: what was approved is not what was sent")
-    read_only = run.tools[call.name].read_only
-    found = judge(call.name, edited.args, scopes, read_only=read_only)
-    denied = f"{DENIED}: {found.reason}" if found.effect == "deny" else ""
-    return replace(edited, refused=denied)
+    approved = call if decision.args is None else replace(call, args=decision.args)
+    if decision.args_hash != approved.args_hash:
+        return replace(call, refused=f"{DENIED}: {NOT_APPROVED}")
+    found = judge(run.tools[call.name], approved.args, scopes)
+    if found.effect == "deny":
+        return replace(approved, refused=f"{DENIED}: {found.reason}")
+    return approved
 
 
 def _denial(decision: Decision | None) -> str:
     if decision is None:
         return f"{DENIED}: nobody has answered"
     if decision.by == "deadline":
-        return f"{DENIED}: {decision.reason}"
+        return f"{DENIED}: {decision.reason or 'nobody answered in time'}"
     return f"{DENIED}: denied by user: {decision.reason or 'no reason given'}"
 
 
-def _announce(calls: Sequence[_Call], run: RunInHand) -> None:
+def _announce(calls: Sequence[Call], run: RunInHand) -> None:
     for call in calls:
-        run.event("tool.call", call_id=call.id, name=call.name, args=dict(call.args))
-    run.put(open_calls=json.dumps([[call.id, call.name] for call in calls]))
+        run.event("tool.call", call_id=call.id, name=call.name, args=dict(call.wanted))
+        if call.hook is not None:
+            decision, text = call.hook
+            run.event("hook", seam="before_tool", call_id=call.id, decision=decision, text=text)
+    open_calls = json.dumps([[call.id, call.name] for call in calls])
+    run.put(open_calls=open_calls, announced=run.record.batch)
 
 
-def _begin(calls: Sequence[_Call], own: Params, run: RunInHand) -> list[Emission]:
+def _begin(calls: Sequence[Call], own: Params, run: RunInHand) -> list[Emission]:
     """The batch for the store, the calls that are made at once, and what the others come to."""
     number = run.record.batch
     said = [
@@ -198,14 +155,14 @@ def _begin(calls: Sequence[_Call], own: Params, run: RunInHand) -> list[Emission
     ]
 
 
-def _next(envelope: Envelope, run: RunInHand) -> list[_Call]:
+def _next(envelope: Envelope, run: RunInHand) -> list[Call]:
     """The calls that may be made now that others have come to an end."""
     wanted = envelope.hop.get("tool_call_id")
     waiting = json.loads(run.record.fields.get(WAITING) or "{}").get("later", [])
-    return [_Call(call_id, name, args) for call_id, name, args in waiting if call_id == wanted]
+    return [Call(call_id, name, args, args) for call_id, name, args in waiting if call_id == wanted]
 
 
-def _let_out(call: _Call) -> Emission:
+def _let_out(call: Call) -> Emission:
     return Emission.of(
         Entry.call(call.id, call.args),
         route="tool",

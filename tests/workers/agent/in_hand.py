@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from colony.agent.asks import Decision
 from colony.agent.history import HistoryRow
 from colony.agent.in_hand import RunInHand
 from colony.agent.record import RunRecord, SessionRecord
@@ -20,6 +21,7 @@ def in_hand(
     session: Mapping[str, Any] | None = None,
     steers: Sequence[str] = (),
     tools: Mapping[str, ToolDeclaration] | None = None,
+    decisions: Mapping[str, Decision] | None = None,
     **record: Any,
 ) -> RunInHand:
     """A run with these fields, of a session with these rows."""
@@ -43,6 +45,7 @@ def in_hand(
         ),
         steers=steers,
         tools=tools,
+        decisions=decisions,
         history=history,
     )
 
