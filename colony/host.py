@@ -114,6 +114,10 @@ class Host(Protocol):
         """Keep `value` under `name` for every handle of this envelope; the first value wins and is
         returned. For what may differ between two handles: a model's answer, a clock."""
 
+    async def show(self, name: str) -> None:
+        """Record `name` with nothing, and note that from now on somebody may see what the envelope
+        in hand brings about."""
+
     async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
         """Keep what a model is sent for this envelope, byte for byte, as long as its trace.
 

@@ -9,10 +9,11 @@ from typing import Any
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
+from colony.agent.events import EventKind, live_message
 from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.budget import SharedBudget
-from colony.envelope import Envelope, digest, session_of
+from colony.envelope import Envelope, digest, iteration_of, session_of
 from colony.errors import ColonyError, Fenced
 from colony.host import Budget, Limits, Tables
 from colony.keys import Keys
@@ -30,6 +31,9 @@ from colony.traces import write_output
 
 # What follows along may be lost; what is followed must not wait for it.
 TELL_S = 1.0
+
+# What the pieces of an answer are among the events of a run.
+_OF_A_RUN: Mapping[str, EventKind] = {"text": "message.delta", "reasoning": "reasoning.delta"}
 
 
 Announce = Callable[[Sequence[ToolDeclaration]], Awaitable[None]]
@@ -54,6 +58,7 @@ class LiveHost:
         server: str | None,
         announce: Announce | None = None,
         recent: Recent | None = None,
+        replica_ms: int = 0,
     ) -> None:
         self.spec = spec
         self.directory = directory
@@ -66,6 +71,7 @@ class LiveHost:
         self._server = server
         self._announce = announce
         self._recent = recent
+        self._replica_ms = replica_ms
         self.run_in_hand: RunInHand | None = None
 
     @property
@@ -128,6 +134,29 @@ class LiveHost:
         )
         return bytes(answer[1])
 
+    async def replicated(self) -> bool:
+        """Whether what was written last is where it has to be before it may be acted on."""
+        if self._replica_ms == 0:
+            return True
+        acknowledged = await self._link.command("WAIT", 1, self._replica_ms, server=self._server)
+        return int(acknowledged) > 0
+
+    async def show(self, name: str) -> None:
+        """Record `name` for this envelope, and that something of its run is visible from now on."""
+        envelope = self._in_hand()
+        if not envelope.session:
+            await self.record(name, b"")
+            return
+        await self._run(
+            bind(
+                "show_run",
+                trace=self._keys.trace(envelope.trace_id),
+                journal=self._keys.journal(envelope.trace_id),
+                run=self._keys.run(envelope.trace_id),
+                field=f"{envelope.id}:{name}",
+            )
+        )
+
     async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
         """Keep what a model is sent with the trace, unless the trace or the server takes it not."""
         requests = Requests(self._link, self._keys, server=self._server, recent=self._recent)
@@ -169,11 +198,10 @@ class LiveHost:
 
     async def tell(self, kind: str, **facts: JsonValue) -> None:
         """Publish a live event of the trace. A server that is away, slow or unwilling loses it."""
-        trace_id = self._in_hand().trace_id
-        event = LiveEvent(trace_id, self.spec.path, kind, facts)
+        channel, message = self._told(kind, facts)
         try:
             async with asyncio.timeout(TELL_S):
-                await self._link.command("PUBLISH", self._keys.live(), json.dumps(event.to_json()))
+                await self._link.command("PUBLISH", channel, message)
         except (ColonyError, RedisError, TimeoutError) as error:
             self.log.debug("live_event_lost", kind=kind, reason=str(error))
 
@@ -206,6 +234,17 @@ class LiveHost:
             session=digest(session) if session else "",
             server=self._server,
         )
+
+    def _told(self, kind: str, facts: Mapping[str, JsonValue]) -> tuple[str, str | bytes]:
+        """Where a live event goes, and as what: that of a run to whoever follows its session."""
+        envelope = self._in_hand()
+        if not envelope.session:
+            event = LiveEvent(envelope.trace_id, self.spec.path, kind, facts)
+            return self._keys.live(), json.dumps(event.to_json())
+        turn = iteration_of(envelope.context)
+        told = _OF_A_RUN.get(kind, "tool.progress")
+        message = live_message(envelope.trace_id, told, turn, facts)
+        return self._keys.session_live(envelope.session), message
 
     def _session(self) -> str:
         """The session of the envelope in hand, or empty."""

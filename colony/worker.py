@@ -3,23 +3,26 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pydantic import JsonValue
 
+from colony import attempts
 from colony.agent.changes import RunChanges
 from colony.agent.in_hand import RunInHand
 from colony.body import Body
 from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
 from colony.desk import letter_of
-from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id
+from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id, new_id
 from colony.errors import (
     CellError,
     ColonyError,
     Fenced,
     JobFailed,
     MessageTimeout,
+    ServerUnavailable,
     ToolOverdue,
 )
 from colony.hosting import LiveHost
@@ -36,6 +39,9 @@ from colony.workshop import Hosted, Workshop
 
 # How long the answer holds that a trace still takes work.
 FRESH_S: Final = 1.0
+
+# How often it is asked whether work is still wanted, while it is done.
+WATCH_S: Final = 0.5
 
 NOT_RUN: Final = "not run, because another call that came with it does not fit its tool"
 
@@ -55,6 +61,7 @@ class WorkerDesk:
         self.traces = Traces(streams.link, keys)
         self._paths: dict[str, str] = {}
         self._recent = Recent()
+        self._tokens: dict[Delivery, str] = {}
 
     def sources(self) -> Sequence[str]:
         """The streams of the cells that run here."""
@@ -147,7 +154,44 @@ class WorkerDesk:
         async with hosted.gate:
             if time.monotonic() - asked_at > FRESH_S:
                 await self._ask(delivery)
+            performing = asyncio.ensure_future(self._once(hosted, envelope, host, delivery))
+            try:
+                await self._watch(performing, delivery)
+            finally:
+                # Not waited for: a handler that will not be cancelled must not hold its delivery.
+                if not performing.done():
+                    performing.cancel()
+                    performing.add_done_callback(_forget)
+            return performing.result()
+
+    async def _watch(
+        self, performing: asyncio.Future[Sequence[Emission]], delivery: Delivery
+    ) -> None:
+        """Returns when it is done; raises Fenced where its trace takes no more meanwhile."""
+        while not (await asyncio.wait([performing], timeout=WATCH_S))[0]:
+            # A server that is away says nothing of the trace.
+            with suppress(ServerUnavailable):
+                await self._ask(delivery)
+
+    async def _once(
+        self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
+    ) -> Sequence[Emission]:
+        """What the cell makes of the envelope; of a tool that changes something, in a run, once."""
+        if not self.is_once(hosted, envelope):
             return await self.perform(hosted, envelope, host, delivery)
+        # The same where the server has to be asked again whether it may begin, and no longer.
+        token = self._tokens.setdefault(delivery, new_id())
+
+        async def begin() -> Sequence[Emission]:
+            del self._tokens[delivery]
+            return await self.perform(hosted, envelope, host, delivery)
+
+        return await attempts.once(host, token, begin)
+
+    def is_once(self, hosted: Hosted, envelope: Envelope) -> bool:
+        """Whether a handle that was begun and cut off is not begun again."""
+        changes = hosted.tool is not None and not hosted.tool.declaration.read_only
+        return changes and envelope.session is not None and not self.workshop.is_apart(hosted.spec)
 
     async def perform(
         self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
@@ -201,6 +245,7 @@ class WorkerDesk:
             envelope=envelope,
             server=delivery.server,
             recent=self._recent,
+            replica_ms=self.publication.current.settings.replica_ms,
         )
 
     def _emit(self, step: Step, head: Head, body: Body) -> None:

@@ -565,6 +565,17 @@ async def _fork_session(link: Link) -> Call:
     )
 
 
+async def _show_run(link: Link) -> Call:
+    await _run(link)
+    return bind(
+        "show_run",
+        trace=await _trace(link),
+        journal=KEYS.journal("t"),
+        run=KEYS.run("t"),
+        field="e:visible",
+    )
+
+
 async def _steer_run(link: Link) -> Call:
     await _run(link)
     return bind(

@@ -5,10 +5,10 @@ The worker holds the delivery for as long as the job takes; the job settles it.
 
 from collections.abc import Sequence
 
+from colony import attempts
 from colony.envelope import Emission, Envelope
 from colony.errors import CellError, SettledElsewhere
 from colony.hosting import LiveHost
-from colony.jobs import attempts
 from colony.jobs.order import Order
 from colony.jobs.waiting import Jobs
 from colony.keys import Keys

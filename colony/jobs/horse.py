@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from colony import faults
+from colony import attempts, faults
 from colony.blobs import Blobs
 from colony.cell import Cell
 from colony.config import Config
@@ -19,7 +19,6 @@ from colony.envelope import Emission, Envelope, new_id
 from colony.errors import CellError, JobFailed, ServerChanged, ServerUnavailable
 from colony.hosting import LiveHost
 from colony.inbox import read_entry
-from colony.jobs import attempts
 from colony.jobs.order import Order
 from colony.jobs.place import Place
 from colony.keys import Keys

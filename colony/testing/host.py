@@ -187,6 +187,10 @@ class RecordingHost:
         """The first value recorded under `name`."""
         return self.journal.setdefault(name, value)
 
+    async def show(self, name: str) -> None:
+        """Nothing is recorded under `name`, which is in the journal."""
+        await self.record(name, b"")
+
     async def record_request(self, body: bytes, *, provider: str, model: str, attempt: int) -> None:
         """The request is in `sent`."""
         self.sent.append(Sent(body, provider, model, attempt))

@@ -92,6 +92,7 @@ class Draft:
 
     settings: ColonySettings
     hives: Mapping[str, Place]
+    agents: tuple[str, ...]
     cells: Mapping[str, DraftCell]
     edges: tuple[DraftEdge, ...]
     broken: frozenset[str] = frozenset()
@@ -120,6 +121,7 @@ class Draft:
         return TopologySpec(
             settings=self.settings,
             hives=tuple(self.hives),
+            agents=self.agents,
             cells=tuple(cell.spec for cell in self.cells.values()),
             edges=tuple(edge.spec for edge in self.edges),
         )

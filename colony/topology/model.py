@@ -39,6 +39,7 @@ class ColonySettings(Frozen):
     dead_letter_retention_ms: Retention = 2_592_000_000
     idempotency_retention_ms: Retention = 86_400_000
     session_retention_ms: Retention = 604_800_000
+    replica_ms: int = Field(default=0, ge=0)
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     mailbox_default_capacity: PositiveInt = 1000
     idle_timeout_default_ms: PositiveInt = 60_000
@@ -173,6 +174,8 @@ class HiveParams(Frozen):
     graph: Graph = Graph()
     template: Annotated[str, Field(min_length=1)] | None = None
     handed: dict[str, JsonValue] = Field(default_factory=dict, alias="with")
+    # Whether sessions are held with it: what comes to it begins a run.
+    agent: bool = False
     # In a template: the JSON Schema of each value that it takes.
     accepts: dict[str, dict[str, JsonValue]] | None = None
     # Read for the sake of trees written for meclaw; nothing here depends on them.
@@ -206,6 +209,7 @@ class TopologySpec(Frozen):
 
     settings: ColonySettings = ColonySettings()
     hives: tuple[str, ...] = ("/",)
+    agents: tuple[str, ...] = ()
     cells: tuple[CellSpec, ...] = ()
     edges: tuple[EdgeSpec, ...] = ()
 

@@ -49,6 +49,7 @@ class Reader:
     findings: Findings
     unset: set[str] = field(default_factory=set)
     hives: dict[str, Place] = field(default_factory=dict)
+    agents: list[str] = field(default_factory=list)
     cells: dict[str, DraftCell] = field(default_factory=dict)
     edges: list[DraftEdge] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
@@ -64,6 +65,7 @@ class Reader:
         return Draft(
             settings=settings,
             hives=self.hives,
+            agents=tuple(self.agents),
             cells=self.cells,
             edges=tuple(self.edges),
             broken=frozenset(self.broken),
@@ -209,6 +211,8 @@ class Reader:
         self.hives.setdefault(path, place)
         written = document.get("params", {})
         params = check(HiveParams, written, place.at("params"), self.findings)
+        if params is not None and params.agent and path not in self.agents:
+            self.agents.append(path)
         if params is not None and params.template is not None:
             folder = self._lay_template(folder, path, params, place)
         elif params is not None and params.handed:

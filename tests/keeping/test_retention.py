@@ -12,12 +12,14 @@ import pytest
 from pydantic import ValidationError
 
 from colony.access import Access
+from colony.agent.asks import Ask, Decision
+from colony.agent.changes import End, RunChanges
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
 from colony.dead_letters import DeadLetters
 from colony.envelope import DeadLetter, Envelope
-from colony.errors import Fenced
+from colony.errors import Fenced, StaleRunControl
 from colony.hosting import LiveHost
 from colony.inbox import Inbox, make_groups
 from colony.keeping.keeper import Keeper
@@ -27,6 +29,8 @@ from colony.link import Link
 from colony.lua.registry import bind, scripts
 from colony.operations import parse_operation
 from colony.publication import Publication
+from colony.runs.asks import PendingAsk, RunAsks
+from colony.runs.ending import end_run
 from colony.schema import Schema
 from colony.sessions import Sessions
 from colony.store.expiry import expire_rows
@@ -465,6 +469,41 @@ async def late_state(colony: Colony, late: Delivery) -> None:
         await colony.host(late).update_state("trace", {"late": "1"}, [])
 
 
+async def late_asks(colony: Colony, late: Delivery) -> None:
+    changes = RunChanges("late")
+    changes.asks.append(Ask.of_call("late", "call", "tool", {}, turn=0, reason="why"))
+    assert await colony.commit(Step(late, run=changes)) == "fenced"
+
+
+async def late_finish(colony: Colony, late: Delivery) -> None:
+    changes = RunChanges("late", end=End("end_turn"))
+    assert await colony.commit(Step(late, run=changes)) == "fenced"
+
+
+async def late_end_of_a_run(colony: Colony, late: Delivery) -> None:
+    run_id = late.head.trace_id
+    answer = await end_run(colony.link, KEYS, run_id, "late", cause="cancelled", reason="late")
+    assert answer[0] == b"unknown"
+
+
+async def late_answer(colony: Colony, late: Delivery) -> None:
+    run_id = late.head.trace_id
+    asked = PendingAsk("late", run_id, Ask.of_call(run_id, "c", "tool", {}, turn=0, reason="why"))
+    with pytest.raises(StaleRunControl):
+        await RunAsks(colony.link, KEYS).decide(asked, Decision(verdict="deny"), token="t")
+
+
+async def late_showing(colony: Colony, late: Delivery) -> None:
+    call = bind(
+        "show_run",
+        trace=KEYS.trace(late.head.trace_id),
+        journal=KEYS.journal(late.head.trace_id),
+        run=KEYS.run(late.head.trace_id),
+        field="late",
+    )
+    assert await colony.link.run(call) == [b"fenced"]
+
+
 async def late_definition(colony: Colony, late: Delivery) -> None:
     call = bind(
         "store_make",
@@ -494,6 +533,11 @@ LATE: dict[str, Late] = {
     "commit": late_commit,
     "correct": late_correction,
     "end_quiet": late_end,
+    "end_run": late_end_of_a_run,
+    "file_asks": late_asks,
+    "finish_run": late_finish,
+    "resolve_ask": late_answer,
+    "show_run": late_showing,
     "end_trace": late_cancel,
     "park": late_parking,
     "record": late_record,
@@ -510,7 +554,7 @@ def test_every_script_that_takes_a_trace_is_tried_late() -> None:
     # Those that open a trace where there is none are tried elsewhere.
     taking = {name for name, script in scripts().items() if "trace" in script.keys}
 
-    assert LATE.keys() == (taking | {"commit"}) - {"birth", "birth_marked", "replay"}
+    assert LATE.keys() == (taking | {"commit"}) - {"begin_run", "birth", "birth_marked", "replay"}
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["retired", "gone"])

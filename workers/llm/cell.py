@@ -146,7 +146,7 @@ class Llm(Cell):
     async def _ask(self, question: Request, envelope: Envelope, host: Host) -> Asked:
         async def commit() -> None:
             if self.params.is_remote:
-                await host.record(VISIBLE, b"")
+                await host.show(VISIBLE)
 
         followed = Followers(host, message_id=derived_id(envelope.id, 0))
         async with Recording(self._recorder(question, host)) as recording, followed as followers:

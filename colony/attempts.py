@@ -1,12 +1,13 @@
 """Attempts: that a call which may change something is begun once, however often it is ordered."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from pydantic import TypeAdapter
 
 from colony.codec import pack, unpack
 from colony.envelope import Emission
-from colony.errors import OutcomeUnknown
+from colony.errors import OutcomeUnknown, ServerUnavailable
 from colony.hosting import LiveHost
 
 INTENT = "intent"
@@ -22,7 +23,8 @@ async def once(
 ) -> Sequence[Emission]:
     """What `handle` gives, or what an earlier attempt gave.
 
-    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word.
+    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word,
+    and where a replica is to know of this one and does not.
     """
     intent = await host.record(INTENT, attempt.encode())
     if intent != attempt.encode():
@@ -30,10 +32,14 @@ async def once(
         if found is None:
             raise OutcomeUnknown(path=host.spec.path)
         return found
+    if not await host.replicated():
+        raise OutcomeUnknown(path=host.spec.path)
     emissions = await handle()
     outcome = _written(emissions, host)
     if len(outcome) <= LARGEST_BYTES:
-        await host.record(OUTCOME, outcome)
+        # Handled again for want of this word it would be done twice: the commit has it as well.
+        with suppress(ServerUnavailable):
+            await host.record(OUTCOME, outcome)
     return emissions
 
 

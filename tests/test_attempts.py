@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from colony import attempts
 from colony.body import Body, Entry
 from colony.envelope import Emission, Envelope
 from colony.hosting import LiveHost
-from colony.jobs import attempts
 from colony.keys import Keys
 from colony.link import Link
 from colony.topology.model import CellSettings, CellSpec
