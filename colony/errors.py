@@ -62,6 +62,7 @@
     ├── DocumentNotFound        document_not_found
     ├── SessionNotFound         session_not_found
     ├── AgentNotFound           agent_not_found
+    ├── InvalidArgument         invalid_argument
     ├── RunRefused              run_refused
     │   ├── SessionBusy         session_busy
     │   ├── SessionAwaiting     session_awaiting
@@ -555,6 +556,12 @@ class AgentNotFound(ColonyError):
     sentence = "there is no agent {agent}"
 
 
+class InvalidArgument(ColonyError):
+    """A request that says what cannot be meant."""
+
+    code = "invalid_argument"
+
+
 class RunRefused(ColonyError):
     """What a session or its run is asked for does not fit the state it is in."""
 
@@ -622,6 +629,7 @@ class FollowerLagging(ColonyError):
 
     code = "watch_lagging"
     sentence = "events were not taken in time: go on behind {cursor!r}"
+
 
 class Fenced(ColonyError):
     """Work for a trace that ended as cancelled or failed, or is gone."""

@@ -179,10 +179,6 @@ class Keys:
         """Hash: asks of a run, their decisions, and the envelopes that wait for them."""
         return self._key("trace", run_id, "asks")
 
-    def calls(self, run_id: str) -> str:
-        """Hash: tool calls of a run that were begun, and what came of them."""
-        return self._key("trace", run_id, "calls")
-
     def blob(self, blob_id: str) -> str:
         """String: a body too large for a stream entry."""
         return self._key("blob", blob_id)

@@ -59,15 +59,15 @@ async def subscribed(
     connection: AbstractConnection | None = None
     try:
         place = url if sentinels is None else await sentinels.locate()
-        connection = _connection(place)
+        connection = connection_to(place)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await connection.connect_check_health(check_health=False, retry_socket_connect=False)
             await connection.send_command("SUBSCRIBE", channel)
-        async for kind, payload in _replies(connection, silence_s):
+        async for kind, *_, payload in replies(connection, silence_s):
             if kind == b"subscribe":
                 yield b""
             elif kind == b"message":
-                yield payload
+                yield bytes(payload)
             elif sentinels is not None and await sentinels.locate() != place:
                 raise ServerUnavailable(detail="the sentinels name another server")
     except (TimeoutError, RedisError, OSError) as error:
@@ -79,7 +79,8 @@ async def subscribed(
             await sentinels.close()
 
 
-def _connection(place: str) -> AbstractConnection:
+def connection_to(place: str) -> AbstractConnection:
+    """A connection for messages to a server, not made yet."""
     options: dict[str, Any] = dict(parse_url(place))
     kind: type[AbstractConnection] = options.pop("connection_class", Connection)
     return kind(
@@ -87,9 +88,11 @@ def _connection(place: str) -> AbstractConnection:
     )
 
 
-async def _replies(
-    connection: AbstractConnection, silence_s: float
-) -> AsyncGenerator[tuple[bytes, bytes]]:
+async def replies(connection: AbstractConnection, silence_s: float) -> AsyncGenerator[list[Any]]:
+    """What a connection that listens is told: the kind, and what belongs to it.
+
+    Raises ServerUnavailable where the server says nothing any more, even when it is asked.
+    """
     asked = False
     reading: asyncio.Task[Any] | None = None
     try:
@@ -98,8 +101,8 @@ async def _replies(
             reading = reading or asyncio.create_task(_read(connection), name="live-read")
             done, _ = await asyncio.wait({reading}, timeout=silence_s)
             if done:
-                (kind, *_, payload), reading, asked = reading.result(), None, False
-                yield kind, payload if isinstance(payload, bytes) else b""
+                told, reading, asked = reading.result(), None, False
+                yield told
             elif asked:
                 raise ServerUnavailable(detail="the server owes an answer and gives none")
             else:

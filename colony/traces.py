@@ -277,7 +277,6 @@ class Traces:
                 self.keys.requests(trace_id),
                 self.keys.run(trace_id),
                 self.keys.asks(trace_id),
-                self.keys.calls(trace_id),
                 self.keys.belongings(trace_id),
                 *belongings,
             ],

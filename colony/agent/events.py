@@ -107,6 +107,12 @@ class Event:
         )
 
 
+def place_of(entry_id: str) -> tuple[int, int]:
+    """An id of the log as something that can be compared."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number or 0)
+
+
 def live_message(
     run_id: str, kind: EventKind, turn: int, payload: Mapping[str, JsonValue]
 ) -> bytes:

@@ -28,6 +28,7 @@ from colony.errors import (
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
+from colony.paths import ROOT, resolve
 from colony.run_reading import texts
 from colony.runs.ending import end_run
 from colony.runs.sessions import listed
@@ -86,10 +87,11 @@ class Runs:
         bounds = limits or session.limits
         guarded = None if guard is None else f"{session.id}:{guard}"
         run_id = new_id() if guarded is None else derived_id("run", guarded)
+        hive = resolve(session.agent, ROOT)
         head = Head(
             id=run_id,
             trace_id=run_id,
-            target=session.agent,
+            target=hive,
             ttl=ttl,
             context={"session_id": session.id, "turn_id": run_id, "iter": 0},
             hop={"route": "begin", "kind": kind},
@@ -126,7 +128,7 @@ class Runs:
             keep_ms=guard_keep_ms if guarded is not None else 0,
             head=encode_head(head),
             body=travelling,
-            entry=session.agent,
+            entry=hive,
             timeout_ms=timeout_ms,
             session_id=session.id,
             kind=kind,

@@ -87,7 +87,7 @@ class AgentColony:
     ) -> str:
         """Begin a run, which has not moved yet; its id."""
         if not self.session_id:
-            self.session_id = (await self._sessions.create(AGENT, owner="me")).id
+            self.session_id = (await self._sessions.create(AGENT.removeprefix("/"), owner="me")).id
         session = await self.session()
         said = [Entry.say("user", text)] if kind == "prompt" else []
         bounds = session.limits.tightened(limits or {})

@@ -11,6 +11,8 @@ from colony.agent.asks import Decision
 from colony.body import Entry
 from colony.runs.asks import RunAsks
 from colony.testing.harness import Harness, at_random
+from colony.topology.load import load
+from colony.trees import shipped
 from tests.colonies.agent_colony import AGENT, AgentColony, agent_tree, calls, rounds, says
 from workers.agent.view import paired
 
@@ -501,3 +503,18 @@ async def test_call_waits_for_a_verdict_and_the_run_goes_on(
     results = [e.payload for e in await colony.events(run) if e.kind == "tool.result"]
     assert told in results[-1]["content"]
     assert results[-1]["is_error"] is (verdict == "deny")
+
+
+async def test_assistant_answers_from_its_documents_without_a_key(redis_url: str) -> None:
+    root = shipped("assistant")
+    spec = load(root, environment={}).publishable()
+    async with Harness(redis_url, spec, root=root, environment={}) as harness:
+        colony = AgentColony(harness)
+
+        run = await colony.run("Why does high water come later from one day to the next?")
+
+        result = await colony.result(run)
+        assert (result["stop"], result["state"]) == ("end_turn", "completed")
+        assert "50 minutes later from one day to the next" in result["text"]
+        assert result["tool_calls"] >= 2
+        assert await harness.letters() == []
