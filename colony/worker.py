@@ -1,6 +1,7 @@
 """The worker's desk: envelopes to cells come in, what the cells emit goes out to be routed."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -11,11 +12,11 @@ from pydantic import JsonValue
 from colony import attempts
 from colony.agent.changes import RunChanges
 from colony.agent.in_hand import RunInHand
-from colony.body import Body
+from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
 from colony.contract import broken_promises, unmet_needs
 from colony.desk import letter_of
-from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id, new_id
+from colony.envelope import DeadLetter, Emission, Envelope, Head, derived_id, digest, new_id
 from colony.errors import (
     CellError,
     ColonyError,
@@ -44,6 +45,8 @@ FRESH_S: Final = 1.0
 WATCH_S: Final = 0.5
 
 NOT_RUN: Final = "not run, because another call that came with it does not fit its tool"
+
+NOT_APPROVED: Final = "not run, because its arguments are not those that were let out"
 
 log = get_logger("colony.worker")
 
@@ -134,6 +137,9 @@ class WorkerDesk:
             # The cell gets all of the calls or none, and the id of each is answered.
             problems = {call.id or "": misfits.get(call.id or "", NOT_RUN) for call in calls}
             return [failed_result(name, "invalid_arguments", problems)]
+        if _is_changed(envelope, calls):
+            problem = {call.id or "": NOT_APPROVED for call in calls}
+            return [failed_result(name, "arguments_changed", problem)]
         try:
             emissions = await self._handle(hosted, envelope, host, delivery)
         except (ToolOverdue, JobFailed) as error:
@@ -183,10 +189,18 @@ class WorkerDesk:
         token = self._tokens.setdefault(delivery, new_id())
 
         async def begin() -> Sequence[Emission]:
-            del self._tokens[delivery]
+            self._tokens.pop(delivery, None)
             return await self.perform(hosted, envelope, host, delivery)
 
-        return await attempts.once(host, token, begin)
+        asked_again = False
+        try:
+            return await attempts.once(host, token, begin)
+        except ServerUnavailable:
+            asked_again = True
+            raise
+        finally:
+            if not asked_again:
+                self._tokens.pop(delivery, None)
 
     def is_once(self, hosted: Hosted, envelope: Envelope) -> bool:
         """Whether a handle that was begun and cut off is not begun again."""
@@ -277,6 +291,14 @@ def _changes(run: RunInHand, emissions: Sequence[Emission]) -> RunChanges:
     if run.changes.asks and emissions:
         raise CellError(detail="a handle that asks emits nothing before it is answered")
     return run.changes
+
+
+def _is_changed(envelope: Envelope, calls: Sequence[Entry]) -> bool:
+    """Whether the one call of an envelope is not the one that was let out."""
+    approved = envelope.hop.get("args_hash")
+    if approved is None:
+        return False
+    return len(calls) != 1 or digest(json.loads(calls[0].text or "{}")) != approved
 
 
 async def _staying(handling: Awaitable[Sequence[Emission]]) -> Sequence[Emission]:

@@ -196,11 +196,13 @@ async def test_a_run_that_is_steered_goes_on(
 ) -> None:
     run_id, changes = delivery.head.trace_id, RunChanges("s")
     changes.end = End("end_turn")
+    changes.fields[("session", "state")] = "idle"
     await link.command("RPUSH", KEYS.steers("s"), "one more thing")
 
     token = await commit(streams, Step(delivery, published=[child(delivery)], run=changes))
 
     assert token == "steered"
+    assert await field(link, KEYS.agent_session("s"), "state") == "running"
     trace = await Traces(link, KEYS).get(run_id)
     assert (trace.state, trace.live) == ("open", 1)
     assert await log(link) == []

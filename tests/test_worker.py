@@ -14,7 +14,7 @@ import pytest
 from colony.body import Body, Entry
 from colony.codec import decode_body, decode_head, encode_blob_reference
 from colony.dead_letters import Buried
-from colony.envelope import Emission, Envelope, derived_id
+from colony.envelope import Emission, Envelope, derived_id, digest
 from colony.errors import CellError, Fenced
 from colony.host import Host
 from colony.streams import Delivery
@@ -318,6 +318,49 @@ async def test_a_call_that_does_not_fit_is_answered_and_its_tool_not_asked(
     assert await harness.letters() == []
 
 
+async def test_a_call_that_is_not_the_one_that_was_let_out_is_not_made(
+    start: Start, acts: Acts
+) -> None:
+    doing(acts, "never", error=ZeroDivisionError("asked"))
+    harness = await start(probe("/a", act="never", contract=tool()), edge("/a", "/a"))
+    call = Body.of(Entry.call("c", {"path": "/etc/passwd"}))
+    delivery = await at_cell(harness, await harness.send("/a", call))
+    approved = {"args_hash": digest({"path": "notes.txt"})}
+
+    await harness.step(replace(delivery, head=delivery.head.model_copy(update={"hop": approved})))
+
+    (told,) = await harness.pending()
+    assert told.head.hop["error_code"] == "arguments_changed"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_tool_that_changes_something_is_begun_once_in_a_run(
+    start: Start, acts: Acts, read_only: bool
+) -> None:
+    begun: list[str] = []
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        begun.append(envelope.id)
+        if len(begun) == 1:
+            raise CellError(detail="the process is gone", retryable=True)
+        return [Emission.of(Entry.result("c", "changed"))]
+
+    acts["dies"] = act
+    declared = ToolDeclaration(name="look", description="d", parameters={}, read_only=read_only)
+    changing = contract().model_copy(update={"tool": declared})
+    harness = await start(probe("/a", act="dies", contract=changing), edge("/a", "/a"))
+    delivery = await at_cell(harness, await harness.send("/a", Body.of(Entry.call("c", {}))))
+    delivery = replace(delivery, head=delivery.head.model_copy(update={"session": "s"}))
+    with pytest.raises(CellError):
+        await harness.step(delivery)
+
+    await harness.step(delivery)
+
+    (told,) = await harness.pending()
+    assert told.head.hop.get("error_code") == (None if read_only else "outcome_unknown")
+    assert len(begun) == (2 if read_only else 1)
+
+
 async def test_a_tool_that_takes_longer_than_it_declares_is_an_answer(
     start: Start, acts: Acts
 ) -> None:
@@ -482,6 +525,31 @@ async def test_work_of_a_trace_that_was_ended_is_not_handled(start: Start, acts:
     outcome = await harness.step(delivery)
 
     assert (outcome.token, called) == ("fenced", [])
+    assert (await harness.trace(trace_id)).live == 0
+
+
+async def test_work_under_way_stops_once_its_trace_was_ended(
+    start: Start, acts: Acts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colony.worker.WATCH_S", 0.01)
+    stopped = asyncio.Event()
+
+    async def act(envelope: Envelope, host: Host) -> Sequence[Emission]:
+        await harness.traces.end(envelope.trace_id, "cancelled", "by hand")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return []
+
+    acts["works"] = act
+    harness: Harness = await start(probe("/a", act="works"), edge("/a", "/a"))
+    trace_id = await harness.ask("/a", "x")
+
+    outcome = await harness.step(await at_cell(harness, trace_id))
+
+    assert outcome.token == "fenced"
+    await eventually(stopped.is_set)
     assert (await harness.trace(trace_id)).live == 0
 
 

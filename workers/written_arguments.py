@@ -27,6 +27,8 @@ def json_in(text: object) -> object:
     """
     try:
         found: object = from_json(text, allow_inf_nan=False) if isinstance(text, str) else None
-    except ValueError:
+        # A number may be too large to be one, however it is written.
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError):
         return None
     return found

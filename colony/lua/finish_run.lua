@@ -92,7 +92,10 @@ end
 local function change()
   for _, field in ipairs(changes.fields) do
     local record = run[field[1]]
-    redis.call('HSET', record, field[2], field[3])
+    -- What the session is to be afterwards holds only where the run ends.
+    if not going_on or field[1] == 'run' then
+      redis.call('HSET', record, field[2], field[3])
+    end
   end
   for _, count in ipairs(changes.counts) do
     local record = run[count[1]]

@@ -35,14 +35,15 @@ def _end(envelope: Envelope, run: RunInHand) -> End:
     hop = envelope.hop
     code = str(hop.get("error_code") or "")
     stop = str(hop.get("stop") or "")
-    if run.record.wrapping_up:
+    if code and stop not in ("error", "hook"):
+        # Only a cell of the user's own says so of an end that was none by itself.
+        stop = "hook"
+        run.event("hook", seam="at_end", decision="refused", text=code)
+    elif run.record.wrapping_up:
         # The last answer at a limit is none of the run's own: it had stopped before.
         stop, code = run.record.wrapping_up, ""
     elif not stop:
-        # An emission of a cell of the user's own, which lets the end pass or refuses it.
-        stop = "hook" if code else "end_turn"
-        if code:
-            run.event("hook", seam="at_end", decision="refused", text=code)
+        stop = "end_turn"
     if stop not in STOPS:
         stop, code = "error", code or stop
     text = "" if stop == "hook" else _text(envelope, run, stop)
