@@ -27,8 +27,21 @@ ON_THE_WAY = {"after_read", "after_handle", "after_quiet_read"} | {
 
 # What an operator asks for, what happens to an envelope nobody can read, and what mends or tidies
 # up: only something that was broken before makes a process pass there. Sources and budgets have
-# trials of their own.
-NOT_TRIED = {
+# trials of their own. No row has a run of an agent yet: each of its steps is lost and repeated in
+# the colonies of the stepped harness.
+RUNS_OF_AGENTS = {
+    "begin_run",
+    "delete_session",
+    "end_run",
+    "file_asks",
+    "finish_run",
+    "fork_session",
+    "make_session",
+    "resolve_ask",
+    "show_run",
+    "steer_run",
+}
+NOT_TRIED = RUNS_OF_AGENTS | {
     "adopt",
     "announce",
     "birth_marked",
