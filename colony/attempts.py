@@ -23,8 +23,7 @@ async def once(
 ) -> Sequence[Emission]:
     """What `handle` gives, or what an earlier attempt gave.
 
-    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word,
-    and where a replica is to know of this one and does not.
+    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word.
     """
     intent = await host.record(INTENT, attempt.encode())
     if intent != attempt.encode():
@@ -32,8 +31,6 @@ async def once(
         if found is None:
             raise OutcomeUnknown(path=host.spec.path)
         return found
-    if not await host.replicated():
-        raise OutcomeUnknown(path=host.spec.path)
     emissions = await handle()
     outcome = _written(emissions, host)
     if len(outcome) <= LARGEST_BYTES:

@@ -22,7 +22,7 @@ from colony.live import LiveEvent
 from colony.log import Logger, get_logger
 from colony.lua.registry import Argument, Call, bind
 from colony.requests import Recent, Requests
-from colony.run_reading import run_in_hand
+from colony.runs.reading import run_in_hand
 from colony.schema import Schema
 from colony.shelf import Shelf
 from colony.store.tables import StoreTables
@@ -58,7 +58,6 @@ class LiveHost:
         server: str | None,
         announce: Announce | None = None,
         recent: Recent | None = None,
-        replica_ms: int = 0,
     ) -> None:
         self.spec = spec
         self.directory = directory
@@ -71,7 +70,6 @@ class LiveHost:
         self._server = server
         self._announce = announce
         self._recent = recent
-        self._replica_ms = replica_ms
         self.run_in_hand: RunInHand | None = None
 
     @property
@@ -133,13 +131,6 @@ class LiveHost:
             )
         )
         return bytes(answer[1])
-
-    async def replicated(self) -> bool:
-        """Whether what was written last is where it has to be before it may be acted on."""
-        if self._replica_ms == 0:
-            return True
-        acknowledged = await self._link.command("WAIT", 1, self._replica_ms, server=self._server)
-        return int(acknowledged) > 0
 
     async def show(self, name: str) -> None:
         """Record `name` for this envelope, and that something of its run is visible from now on."""

@@ -160,24 +160,7 @@ class WorkerDesk:
         async with hosted.gate:
             if time.monotonic() - asked_at > FRESH_S:
                 await self._ask(delivery)
-            performing = asyncio.ensure_future(self._once(hosted, envelope, host, delivery))
-            try:
-                await self._watch(performing, delivery)
-            finally:
-                # Not waited for: a handler that will not be cancelled must not hold its delivery.
-                if not performing.done():
-                    performing.cancel()
-                    performing.add_done_callback(_forget)
-            return performing.result()
-
-    async def _watch(
-        self, performing: asyncio.Future[Sequence[Emission]], delivery: Delivery
-    ) -> None:
-        """Returns when it is done; raises Fenced where its trace takes no more meanwhile."""
-        while not (await asyncio.wait([performing], timeout=WATCH_S))[0]:
-            # A server that is away says nothing of the trace.
-            with suppress(ServerUnavailable):
-                await self._ask(delivery)
+            return await self._once(hosted, envelope, host, delivery)
 
     async def _once(
         self, hosted: Hosted, envelope: Envelope, host: LiveHost, delivery: Delivery
@@ -212,7 +195,7 @@ class WorkerDesk:
     ) -> Sequence[Emission]:
         """What the cell makes of the envelope, in its time and in this process."""
         handling = asyncio.ensure_future(_staying(hosted.cell.handle(envelope, host)))
-        return await self._in_time(handling, hosted)
+        return await self._in_time(handling, hosted, delivery)
 
     def limit_ms(self, hosted: Hosted) -> int:
         """How long one handle of the cell may take."""
@@ -224,12 +207,12 @@ class WorkerDesk:
         return min(timeout_ms, tool_ms or timeout_ms)
 
     async def _in_time(
-        self, handling: asyncio.Future[Sequence[Emission]], hosted: Hosted
+        self, handling: asyncio.Future[Sequence[Emission]], hosted: Hosted, delivery: Delivery
     ) -> Sequence[Emission]:
         tool_ms = hosted.tool.declaration.timeout_ms if hosted.tool else None
         limit_ms = self.limit_ms(hosted)
         try:
-            done, _ = await asyncio.wait([handling], timeout=limit_ms / 1000)
+            done = await self._ended(handling, limit_ms / 1000, delivery)
         finally:
             # Not waited for: a handler that will not be cancelled must not hold its delivery.
             if not handling.done():
@@ -242,6 +225,19 @@ class WorkerDesk:
             # Not by us. Passed on, it would end our own task, and the delivery stayed in hand.
             raise CellError(detail="the handler was cancelled from within")
         return handling.result()
+
+    async def _ended(
+        self, handling: asyncio.Future[Sequence[Emission]], limit_s: float, delivery: Delivery
+    ) -> bool:
+        """Whether it ended in its time; raises Fenced where its trace takes no more meanwhile."""
+        until = time.monotonic() + limit_s
+        while (left_s := until - time.monotonic()) > 0:
+            if (await asyncio.wait([handling], timeout=min(left_s, WATCH_S)))[0]:
+                return True
+            # A server that is away says nothing of the trace.
+            with suppress(ServerUnavailable):
+                await self._ask(delivery)
+        return handling.done()
 
     async def _ask(self, delivery: Delivery) -> None:
         """Returns if the trace still takes work; raises Fenced if it does not."""
@@ -259,7 +255,6 @@ class WorkerDesk:
             envelope=envelope,
             server=delivery.server,
             recent=self._recent,
-            replica_ms=self.publication.current.settings.replica_ms,
         )
 
     def _emit(self, step: Step, head: Head, body: Body) -> None:

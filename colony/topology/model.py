@@ -39,7 +39,6 @@ class ColonySettings(Frozen):
     dead_letter_retention_ms: Retention = 2_592_000_000
     idempotency_retention_ms: Retention = 86_400_000
     session_retention_ms: Retention = 604_800_000
-    replica_ms: int = Field(default=0, ge=0)
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     mailbox_default_capacity: PositiveInt = 1000
     idle_timeout_default_ms: PositiveInt = 60_000
