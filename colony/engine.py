@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from colony.access import Access
 from colony.access.run_feed import RunFeed
-from colony.access.run_follower import Frame
+from colony.access.run_follower import Frame, RunFollower
 from colony.agent.asks import Decision, Verdict
 from colony.agent.events import Event
 from colony.agent.history import HistoryRow
@@ -26,6 +26,7 @@ from colony.envelope import digest, new_id
 from colony.errors import (
     AgentNotFound,
     AskNotPending,
+    FollowerLagging,
     InvalidArgument,
     ServerUnavailable,
     SessionNotFound,
@@ -151,13 +152,12 @@ class Run:
         await self.engine.steer(self.session_id, text, run_id=self.id)
 
     async def _events(self) -> AsyncGenerator[Event]:
-        cursor: str | None = None
+        follower = RunFollower(self.session_id, self.id)
         while True:
-            frames = self.engine.feed.follow(self.session_id, cursor=cursor, run_id=self.id)
-            async with aclosing(frames):
-                with suppress(ServerUnavailable):
+            async with aclosing(self.engine.feed.go_on(follower)) as frames:
+                # Whoever takes its time goes on where it was: the log has what it missed.
+                with suppress(ServerUnavailable, FollowerLagging):
                     async for frame in frames:
-                        cursor = frame.cursor or cursor
                         if frame.event is None:
                             continue
                         yield frame.event
@@ -220,12 +220,12 @@ class Engine:
 
         Raises AgentNotFound, and InvalidArgument for limits and rules that are none.
         """
-        path = f"/{agent.strip('/')}"
-        if path.removeprefix("/") not in await self.agents():
+        name = agent.removeprefix("/")
+        if name not in await self.agents():
             raise AgentNotFound(agent=agent)
         settings = (await self.access.topology()).settings
         return await self._sessions.create(
-            path,
+            name,
             owner=owner,
             model=model,
             limits=_limits(limits),

@@ -18,7 +18,7 @@ from colony.errors import EnvelopeError
 from colony.keys import GROUP, LONG_IDLE_MS, Keys
 from colony.link import Link
 from colony.lua.registry import Argument, bind
-from colony.run_steps import RunDelivery, commit_apart, run_keys, run_part
+from colony.runs.steps import RunDelivery, commit_apart, run_keys, run_part
 
 MAX_BATCH: Final = 64
 MAX_BATCH_BYTES: Final = 1024 * 1024

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from colony.access.run_follower import Frame
-from colony.agent.events import Event
+from colony.access.run_follower import Frame, RunFollower
+from colony.agent.events import Event, live_message
 from colony.engine import Engine
+from colony.envelope import digest
 from colony.errors import (
     AgentNotFound,
     AskNotPending,
@@ -23,11 +24,9 @@ from colony.errors import (
     SessionNotFound,
     StaleRunControl,
 )
-from colony.testing.harness import Harness
-from tests.colonies.agent_colony import agent_tree, rounds, says
+from tests.colonies.agent_colony import Beside, engine_beside, rounds, says
 
-Start = Callable[..., Awaitable[tuple[Harness, Engine]]]
-ROOT = Path(__file__).resolve().parents[1]
+Start = Callable[..., Awaitable[Beside]]
 SOON_S = 20.0
 
 
@@ -36,12 +35,8 @@ async def start(redis_url: str, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts an agent with these values for its template, and an engine beside it."""
     async with AsyncExitStack() as stack:
 
-        async def start(**handed: Any) -> tuple[Harness, Engine]:
-            harness = Harness(redis_url, agent_tree(tmp_path, **handed), root=ROOT)
-            await stack.enter_async_context(harness)
-            engine = await Engine.connect(redis_url, colony=harness.keys.name)
-            await stack.enter_async_context(engine)
-            return harness, engine
+        async def start(**handed: Any) -> Beside:
+            return await stack.enter_async_context(engine_beside(redis_url, tmp_path, **handed))
 
         yield start
 
@@ -257,3 +252,42 @@ async def test_a_fork_begins_with_what_was_said(start: Start) -> None:
     assert fork.fork_of == session.id
     with pytest.raises(StaleRunControl):
         await engine.fork(session.id, run_id=run.id, turn=9)
+
+
+async def test_every_session_is_on_some_page_though_many_changed_at_once(start: Start) -> None:
+    harness, engine = await start(script=[says("one")])
+    made = {(await engine.create_session("assistant", owner="me")).id for _ in range(5)}
+    for owner in ("", digest("me")):
+        key = harness.keys.agent_sessions(owner)
+        for name in await harness.link.command("ZRANGE", key, 0, -1):
+            await harness.link.command("ZADD", key, 7, name)
+
+    for owner in (None, "me"):
+        found: list[str] = []
+        cursor = ""
+        while not found or cursor:
+            page = await engine.sessions(owner=owner, cursor=cursor, limit=2)
+            found += [session.id for session in page.sessions]
+            cursor = page.cursor
+        assert (len(found), {*found}) == (5, made)
+    with pytest.raises(CursorMalformed):
+        await engine.sessions(cursor="nonsense")
+
+
+async def test_a_follower_that_was_cut_off_is_told_no_text_twice(start: Start) -> None:
+    harness, engine = await start(script=[says("one")])
+    session = await engine.create_session("assistant")
+    run = await engine.run(session.id, "Go.")
+    follower = RunFollower(session.id, run.id)
+    live = live_message(run.id, "message.delta", 0, {"text": "on", "offset": 0})
+    async with aclosing(engine.feed.go_on(follower)) as frames, asyncio.timeout(SOON_S):
+        while (await anext(frames)).phase != "mark":
+            pass
+        await harness.link.command("PUBLISH", harness.keys.session_live(session.id), live)
+        heard = (await anext(frames)).event
+    await harness.finish()
+
+    rest = [frame.event async for frame in engine.feed.go_on(follower, follow=False)]
+
+    texts = [e.payload for e in (heard, *rest) if e is not None and e.kind == "message.delta"]
+    assert [(text["text"], text["offset"]) for text in texts] == [("on", 0), ("e", 2)]

@@ -7,7 +7,7 @@ followers are told of a gap and begin anew.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final
 
 from colony.access.run_follower import BEGINNING, Frame, Place, RunFollower
@@ -58,8 +58,16 @@ class RunFeed:
         follower = RunFollower(session_id, run_id)
         if cursor is not None:
             follower.place = place_of(entry_of(session_id, cursor))
-        async with self._following(session_id, follower) if follow else _alone():
-            async for frame in self._replayed(follower, cursor):
+        async with aclosing(self.go_on(follower, follow=follow)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def go_on(self, follower: RunFollower, *, follow: bool = True) -> AsyncGenerator[Frame]:
+        """What a follower has not been told yet, as `follow` tells it; whatever ended that before,
+        it is told nothing twice."""
+        follower.rest()
+        async with self._following(follower) if follow else _alone():
+            async for frame in self._replayed(follower):
                 yield frame
             yield Frame("mark")
             while follow:
@@ -90,12 +98,13 @@ class RunFeed:
             topic.stop()
         await self._channels.close()
 
-    async def _replayed(self, follower: RunFollower, cursor: str | None) -> AsyncIterator[Frame]:
+    async def _replayed(self, follower: RunFollower) -> AsyncIterator[Frame]:
         """What is kept behind the place of a follower; from its end on, events wait for it."""
         bounds = await _bounds(self._link, self._keys.session_events(follower.session_id))
-        if cursor is not None and bounds is not None and follower.place < bounds[0]:
-            raise CursorExpired(cursor=cursor)
-        if cursor is not None and (bounds is None or follower.place > bounds[1]):
+        begun = follower.place != BEGINNING
+        if begun and bounds is not None and follower.place < bounds[0]:
+            raise CursorExpired(cursor=_cursor(follower))
+        if begun and (bounds is None or follower.place > bounds[1]):
             async for frame in self._anew(follower):
                 yield frame
             return
@@ -142,14 +151,17 @@ class RunFeed:
         return BEGINNING
 
     @asynccontextmanager
-    async def _following(self, session_id: str, follower: RunFollower) -> AsyncIterator[None]:
+    async def _following(self, follower: RunFollower) -> AsyncIterator[None]:
+        session_id = follower.session_id
         topic = self._topics.get(session_id)
+        begins = topic is None
         if topic is None:
-            topic = _Topic(session_id, self._link, self._keys)
-            self._topics[session_id] = topic
-            await self._channels.listen(self._keys.session_live(session_id), topic.hear)
+            topic = self._topics[session_id] = _Topic(session_id, self._link, self._keys)
+        # Before anything is waited for: a topic that nobody follows is given up.
         topic.followers.add(follower)
         try:
+            if begins:
+                await self._channels.listen(self._keys.session_live(session_id), topic.hear)
             await topic.until_heard()
             yield
         finally:
@@ -179,8 +191,9 @@ class _Topic:
 
     async def until_heard(self) -> None:
         """Return once nothing can be missed, or after a while."""
-        if not self._heard.is_set():
-            await asyncio.wait([asyncio.ensure_future(self._heard.wait())], timeout=LISTEN_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_S):
+                await self._heard.wait()
 
     def stop(self) -> None:
         """Tell nobody any more."""

@@ -86,6 +86,12 @@ class RunFollower:
         cursor = None if event.id is None else cursor_of(self.session_id, event.id)
         return Frame(phase, told, cursor)
 
+    def rest(self) -> None:
+        """Nothing waits any more; what was told so far is not told again when it goes on."""
+        self.waiting.clear()
+        self.buffering = self.lagging = False
+        self._full_since = None
+
     def begin_again(self) -> None:
         """Everything is to be told anew: the log is another one, or not all of it was told."""
         self.place = BEGINNING

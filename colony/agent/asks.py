@@ -16,8 +16,8 @@ class Ask(Frozen):
     """A question that stands before a call is made, or before its result is let through.
 
     `args_hash` is the digest of `args`; what is executed is checked against it. `deadline` is the
-    millisecond since the epoch after which it counts as denied, 0 for the default. `rule` is what
-    `allow_always` would teach, empty where nothing exact can be learned.
+    millisecond since the epoch after which it counts as denied. `rule` is what `allow_always` would
+    teach, empty where nothing exact can be learned.
     """
 
     id: str

@@ -38,9 +38,6 @@ EventKind = Literal[
     "result",
 ]
 
-# What is told and not kept. A text is both: as fragments while it is made, and whole afterwards.
-LIVE_ONLY: Final = frozenset({"tool.progress", "tool.result.available"})
-
 # How much of a text one event holds, in bytes.
 CHUNK_BYTES: Final = 1 << 20
 

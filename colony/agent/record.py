@@ -158,7 +158,6 @@ class RunRecord(Frozen):
     open_calls: tuple[tuple[str, str], ...] = ()
     repeats: dict[str, int] = Field(default_factory=dict)
     compacted_turn: int = -1
-    tries: int = 0
     wrapping_up: str = ""
     state: str = "running"
     fields: dict[str, str] = Field(default_factory=dict)
@@ -166,8 +165,7 @@ class RunRecord(Frozen):
     @classmethod
     def read(cls, run_id: str, fields: Mapping[str, str]) -> Self:
         """The record that the fields of its hash are."""
-        numbers = ("seq", "turns", "tool_calls", "failures", "nudges", "pending", "started_at",
-                   "tries")  # fmt: skip
+        numbers = ("seq", "turns", "tool_calls", "failures", "nudges", "pending", "started_at")
         texts = ("session", "agent", "phase", "text", "wrapping_up")
         repeats = {
             name.removeprefix("repeat:"): int(count)

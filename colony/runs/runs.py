@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from msgpack import packb
 from pydantic import JsonValue
 
 from colony.agent.record import Limits, RunKind, RunRecord, SessionRecord
@@ -27,10 +26,11 @@ from colony.errors import (
 )
 from colony.keys import Keys
 from colony.link import Link
+from colony.lua.packing import pack
 from colony.lua.registry import bind
 from colony.paths import ROOT, resolve
-from colony.run_reading import texts
 from colony.runs.ending import end_run
+from colony.runs.reading import texts
 from colony.runs.sessions import listed
 from colony.topology.model import DEFAULTS
 
@@ -132,9 +132,9 @@ class Runs:
             timeout_ms=timeout_ms,
             session_id=session.id,
             kind=kind,
-            fields=_packed([*map(list, fields.items())]),
+            fields=pack([*map(list, fields.items())]),
             init=json.dumps(init),
-            again=_packed(
+            again=pack(
                 {
                     progress: json.dumps(
                         {"disposition": "retryable", "progress": progress, "text": text}
@@ -196,9 +196,3 @@ class Runs:
         if answer[0] == b"unknown":
             raise StaleRunControl(session_id=session_id)
         return bool(answer[0] == b"ended")
-
-
-def _packed(value: object) -> bytes:
-    # Scripts know texts and no bytes.
-    packed: bytes = packb(value, use_bin_type=False)
-    return packed

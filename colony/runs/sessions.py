@@ -4,18 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
-
-from msgpack import packb
+from typing import Final, Self
 
 from colony.agent.history import HistoryRow
 from colony.agent.record import Limits, SessionRecord
 from colony.envelope import digest, new_id
-from colony.errors import SessionBusy, SessionNotFound
+from colony.errors import CursorMalformed, SessionBusy, SessionNotFound
 from colony.keys import Keys
 from colony.link import Link
+from colony.lua.packing import pack
 from colony.lua.registry import bind
-from colony.run_reading import texts
+from colony.runs.reading import texts
 from colony.topology.model import DEFAULTS
 
 PAGE: Final = 50
@@ -27,6 +26,29 @@ class SessionPage:
 
     sessions: list[SessionRecord]
     cursor: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Listed:
+    """The place of a session in a list: several may have changed in one millisecond."""
+
+    at: int
+    name: str
+
+    @property
+    def session_id(self) -> str:
+        return self.name.partition(" ")[0]
+
+    @classmethod
+    def parse(cls, cursor: str) -> Self:
+        """The place that a cursor is; raises CursorMalformed where it is none."""
+        at, _, name = cursor.partition(" ")
+        if not at.isdecimal():
+            raise CursorMalformed(cursor=cursor)
+        return cls(int(at), name)
+
+    def __str__(self) -> str:
+        return f"{self.at} {self.name}"
 
 
 class AgentSessions:
@@ -70,8 +92,8 @@ class AgentSessions:
             history=self.keys.history(session_id),
             sessions=self.keys.agent_sessions(""),
             owned=self.keys.agent_sessions(digest(owner)),
-            fields=_packed([*map(list, fields.items())]),
-            rows=_packed([row.encode() for row in history]),
+            fields=pack([*map(list, fields.items())]),
+            rows=pack([row.encode() for row in history]),
             listed=listed(session_id, owner),
             keep_ms=keep_ms,
         )
@@ -93,22 +115,26 @@ class AgentSessions:
     ) -> SessionPage:
         """Sessions by their newest change, from the one behind `cursor` on."""
         key = self.keys.agent_sessions("" if owner is None else digest(owner))
-        before = await self.link.command("ZSCORE", key, cursor) if cursor else None
-        newest = "+inf" if before is None else f"({int(float(before))}"
+        behind = _Listed.parse(cursor) if cursor else None
         found: list[SessionRecord] = []
-        while len(found) < limit:
+        offset = 0
+        while True:
             names = await self.link.command(
-                "ZRANGE", key, newest, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit, "WITHSCORES"
-            )
-            for name in names[::2]:
+                "ZRANGE", key, behind.at if behind else "+inf", "-inf", "BYSCORE", "REV",
+                "LIMIT", offset, PAGE, "WITHSCORES",
+            )  # fmt: skip
+            for name, at in zip(names[::2], names[1::2], strict=True):
+                place = _Listed(int(float(at)), name.decode())
+                if behind is not None and place >= behind:
+                    continue
                 # One that was kept for its time is still listed, until the next sweep.
                 with suppress(SessionNotFound):
-                    found.append(await self.get(name.decode().partition(" ")[0], owner=owner))
-            if len(names) < 2 * limit:
+                    found.append(await self.get(place.session_id, owner=owner))
+                if len(found) == limit:
+                    return SessionPage(found, str(place))
+            if len(names) < 2 * PAGE:
                 return SessionPage(found, "")
-            newest = f"({int(float(names[-1]))}"
-        last = found[-1]
-        return SessionPage(found, listed(last.id, last.owner))
+            offset += PAGE
 
     async def history(self, session_id: str) -> list[HistoryRow]:
         """What was said in a session."""
@@ -145,7 +171,7 @@ class AgentSessions:
             history=self.keys.history(session_id),
             sessions=self.keys.agent_sessions(""),
             owned=self.keys.agent_sessions(digest(session.owner)),
-            fields=_packed([*map(list, fields.items())]),
+            fields=pack([*map(list, fields.items())]),
             rows=rows,
             listed=listed(session_id, session.owner),
             keep_ms=keep_ms,
@@ -192,9 +218,3 @@ class AgentSessions:
 def listed(session_id: str, owner: str) -> str:
     """What names a session in the lists: its id, and whose list it is in beside that of all."""
     return f"{session_id} {digest(owner)}"
-
-
-def _packed(value: object) -> bytes:
-    # Scripts know texts and no bytes.
-    packed: bytes = packb(value, use_bin_type=False)
-    return packed

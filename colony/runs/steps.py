@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgpack import packb
 from pydantic import JsonValue
 
 from colony.agent.asks import Ask
@@ -18,6 +17,7 @@ from colony.codec import encode_head
 from colony.envelope import Head, derived_id
 from colony.keys import GROUP, Keys
 from colony.link import Link
+from colony.lua.packing import pack
 from colony.lua.registry import Argument, Call, bind
 
 # What an envelope that waited for decisions says when it comes back.
@@ -43,7 +43,7 @@ def run_part(keys: Keys, changes: RunChanges | None) -> bytes:
     """What a commit is told of the changes of a run; empty where nothing changes."""
     if changes is None or not changes.any:
         return b""
-    return _packed(
+    return pack(
         {
             "channel": keys.session_live(changes.session),
             "fields": [[*to, value] for to, value in changes.fields.items()],
@@ -98,8 +98,8 @@ def _file_asks(keys: Keys, delivery: RunDelivery, changes: RunChanges) -> Call:
         asks=keys.asks(run_id),
         deadlines=keys.ask_deadlines(),
         parked=waiting.id,
-        envelope=_packed([delivery.source, encode_head(waiting), delivery.body]),
-        asked=_packed(asked),
+        envelope=pack([delivery.source, encode_head(waiting), delivery.body]),
+        asked=pack(asked),
         **_settled(keys, delivery, changes),
     )
 
@@ -113,7 +113,7 @@ def _finish(keys: Keys, delivery: RunDelivery, changes: RunChanges, end: End) ->
         router=keys.router(),
         state=end.state,
         result=json.dumps(_result(end)),
-        outputs=_packed([*delivery.outputs]),
+        outputs=pack([*delivery.outputs]),
         **_settled(keys, delivery, changes),
     )
 
@@ -142,12 +142,6 @@ def _run_keys(keys: Keys, run_id: str, session: str) -> dict[str, Argument]:
         "history": keys.history(session),
         "steers": keys.steers(session),
     }
-
-
-def _packed(value: object) -> bytes:
-    # Scripts know texts and no bytes.
-    packed: bytes = packb(value, use_bin_type=False)
-    return packed
 
 
 def _told(ask: Ask) -> dict[str, JsonValue]:

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from colony.errors import InvalidOperation
 from colony.keys import Keys
+from colony.lua.packing import pack
 from colony.lua.registry import Argument, Call, bind
 from colony.operations import (
     Count,
@@ -20,7 +21,7 @@ from colony.operations import (
     Upsert,
 )
 from colony.schema import ANSWERS, EXPECTS, ROUND, TRACE, Row, Table
-from colony.store.selection import fetched, indexed_under, pack, pack_selection, read_columns
+from colony.store.selection import fetched, indexed_under, pack_selection, read_columns
 
 # How many rows leave at most with one that comes.
 EXPIRED_AT_ONCE = 64

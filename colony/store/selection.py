@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
 from pydantic import JsonValue
 
+from colony.lua.packing import pack
 from colony.operations import ANY, Condition, Order, Select, conditions
 from colony.schema import SEQ, Row, Table, seq_text
 
@@ -32,11 +32,6 @@ class StoredRow:
             column: table.value(column, self.texts[column]) if column in self.texts else self.seq
             for column in columns
         }
-
-
-def pack(value: object) -> bytes:
-    """`value` in the form that scripts unpack; they cannot read msgpack's binary type."""
-    return bytes(msgpack.packb(value, use_bin_type=False))
 
 
 def pack_selection(table: Table, where: Mapping[str, JsonValue], after: int | None = None) -> bytes:

@@ -1,7 +1,8 @@
 """A colony with one agent as it is run here: stepped, with a script for its model."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ from colony.agent.events import Event
 from colony.agent.history import HistoryRow
 from colony.agent.record import RunKind, RunRecord, SessionRecord
 from colony.body import Entry
+from colony.engine import Engine
 from colony.runs import AgentSessions, Runs
 from colony.testing.harness import Choice, Harness, first_come
 from colony.topology.load import load
 from colony.topology.model import TopologySpec
 
+ROOT = Path(__file__).resolve().parents[2]
 AGENT = "/assistant"
+
+Beside = tuple[Harness, Engine]
+
 BEHIND = {"before_prompt": "intake", "before_tool": "permit", "at_end": "finish"}
 ALLOWED = {"allow": ["look", "change", "break"]}
 
@@ -61,6 +67,14 @@ def agent_tree(
     hive = {"cell": {"type": "hive"}, "params": {"template": "agent", "with": values}}
     _write(root / "main" / "assistant", hive)
     return load(root, environment={}).publishable()
+
+
+@asynccontextmanager
+async def engine_beside(redis_url: str, root: Path, **handed: Any) -> AsyncIterator[Beside]:
+    """A stepped colony with an agent, and an engine of an application beside it."""
+    harness = Harness(redis_url, agent_tree(root, **handed), root=ROOT)
+    async with harness, await Engine.connect(redis_url, colony=harness.keys.name) as engine:
+        yield harness, engine
 
 
 class AgentColony:

@@ -10,11 +10,10 @@ import pytest
 
 from colony.agent.events import Event
 from colony.engine import Engine, Run
-from colony.testing.harness import Harness, at_random
-from tests.colonies.agent_colony import AGENT, agent_tree, calls, rounds, says
+from colony.testing.harness import at_random
+from tests.colonies.agent_colony import AGENT, Beside, calls, engine_beside, rounds, says
 
-Start = Callable[..., Awaitable[tuple[Harness, Engine]]]
-ROOT = Path(__file__).resolve().parents[2]
+Start = Callable[..., Awaitable[Beside]]
 SOON_S = 20.0
 MIXED = ("look", "look", "change", "look")
 
@@ -24,12 +23,8 @@ async def start(redis_url: str, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts an agent with these values for its template, and an engine beside it."""
     async with AsyncExitStack() as stack:
 
-        async def start(**handed: Any) -> tuple[Harness, Engine]:
-            harness = Harness(redis_url, agent_tree(tmp_path, **handed), root=ROOT)
-            await stack.enter_async_context(harness)
-            engine = await Engine.connect(redis_url, colony=harness.keys.name)
-            await stack.enter_async_context(engine)
-            return harness, engine
+        async def start(**handed: Any) -> Beside:
+            return await stack.enter_async_context(engine_beside(redis_url, tmp_path, **handed))
 
         yield start
 

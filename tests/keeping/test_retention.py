@@ -26,6 +26,7 @@ from colony.keeping.keeper import Keeper
 from colony.keeping.retention import PAGE, Retention
 from colony.keys import Keys
 from colony.link import Link
+from colony.lua.packing import pack
 from colony.lua.registry import bind, scripts
 from colony.operations import parse_operation
 from colony.publication import Publication
@@ -34,7 +35,6 @@ from colony.runs.ending import end_run
 from colony.schema import Schema
 from colony.sessions import Sessions
 from colony.store.expiry import expire_rows
-from colony.store.selection import pack
 from colony.store.tables import StoreTables
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.testing.claims import eventually

@@ -17,7 +17,7 @@ from colony.inbox import Inbox, make_groups
 from colony.keys import Keys
 from colony.link import Link
 from colony.live import subscribed
-from colony.run_reading import run_in_hand
+from colony.runs.reading import run_in_hand
 from colony.streams import Delivery, Outgoing, Step, Streams
 from colony.traces import Traces
 

@@ -17,10 +17,10 @@ from colony.counts import Counts
 from colony.errors import Fenced, ReceiptConflict
 from colony.keys import Keys
 from colony.link import Link
+from colony.lua.packing import pack
 from colony.lua.registry import scripts
 from colony.operations import StoreReply, parse_operation
 from colony.schema import Schema, Table
-from colony.store.selection import pack
 from colony.store.tables import StoreTables
 
 KEYS = Keys("test")
