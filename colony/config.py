@@ -24,6 +24,7 @@ from pydantic_settings import (
 from colony.body import explain
 from colony.errors import ConfigError
 from colony.loopback import is_loopback
+from colony.principals import Principals
 from colony.sentinel import SCHEME, ServiceAddress, names_sentinels
 
 PREFIX: Final = "COLONY_"
@@ -47,6 +48,7 @@ class Config(BaseSettings):
     data: Path | None = None
     api: str = "127.0.0.1:8420"
     api_token: SecretStr | None = None
+    api_tokens_file: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     drain_s: Annotated[float, Field(gt=0)] = 25.0
@@ -104,6 +106,11 @@ class Config(BaseSettings):
         return self.api_token.get_secret_value() if self.api_token else None
 
     @property
+    def principals(self) -> Principals:
+        """Who may use the HTTP interface; raises ConfigError where their file is broken."""
+        return Principals(token=self.token, file=self.api_tokens_file)
+
+    @property
     def home(self) -> Path:
         """Where the embedded server of this colony keeps its data.
 
@@ -124,10 +131,11 @@ class Config(BaseSettings):
         Raises ConfigError where it could be reached from elsewhere and no token guards it.
         """
         host, port = split_address(self.api)
-        if self.token is None and not is_loopback(host):
+        guarded = self.token is not None or self.api_tokens_file is not None
+        if not guarded and not is_loopback(host):
             raise ConfigError(
-                detail=f"{self.api} can be reached from other hosts: set COLONY_API_TOKEN or "
-                "COLONY_API_TOKEN_FILE, or listen on 127.0.0.1"
+                detail=f"{self.api} can be reached from other hosts: set COLONY_API_TOKEN, "
+                "COLONY_API_TOKEN_FILE or COLONY_API_TOKENS_FILE, or listen on 127.0.0.1"
             )
         return host, port
 

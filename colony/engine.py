@@ -17,9 +17,18 @@ from colony.access import Access
 from colony.access.run_feed import RunFeed
 from colony.access.run_follower import Frame, RunFollower
 from colony.agent.asks import Decision, Verdict
-from colony.agent.events import Event
+from colony.agent.cursors import entry_of
+from colony.agent.events import Event, place_of
 from colony.agent.history import HistoryRow
-from colony.agent.record import Disposition, Limits, Progress, RunKind, SessionRecord, Usage
+from colony.agent.record import (
+    Disposition,
+    Limits,
+    Progress,
+    RunKind,
+    RunRecord,
+    SessionRecord,
+    Usage,
+)
 from colony.agent.rules import RuleSet
 from colony.body import Entry, explain
 from colony.envelope import digest, new_id
@@ -31,6 +40,7 @@ from colony.errors import (
     ServerUnavailable,
     SessionNotFound,
     StaleRunControl,
+    TraceNotFound,
 )
 from colony.runs import AgentSessions, Runs
 from colony.runs.asks import PendingAsk, RunAsks
@@ -79,6 +89,8 @@ class Run:
     session_id: str
     on_disconnect: OnDisconnect = "continue"
     cancel_with_task: bool = False
+    # The cursor in front of its first event, where that is known.
+    behind: str | None = field(default=None, repr=False)
 
     async def events(self) -> AsyncGenerator[Event]:
         """Every event of the run in order, `session.init` first and `result` last.
@@ -88,10 +100,11 @@ class Run:
         """
         done = False
         try:
-            async with aclosing(self._events()) as events:
-                async for event in events:
-                    done = event.kind == "result"
-                    yield event
+            async with aclosing(self.frames()) as frames:
+                async for frame in frames:
+                    if frame.event is not None:
+                        done = frame.event.kind == "result"
+                        yield frame.event
         except asyncio.CancelledError:
             if self.cancel_with_task and not done:
                 await asyncio.shield(self._cancelled())
@@ -100,13 +113,33 @@ class Run:
             if self.on_disconnect == "cancel" and not done:
                 await asyncio.shield(self._cancelled())
 
+    async def frames(self) -> AsyncGenerator[Frame]:
+        """The events with the cursor behind each, a mark where those that were kept end, and a gap
+        where what follows begins anew."""
+        follower = RunFollower(self.session_id, self.id)
+        if self.behind is not None:
+            follower.place = place_of(entry_of(self.session_id, self.behind))
+        marked = False
+        while True:
+            async with aclosing(self.engine.feed.go_on(follower)) as frames:
+                # Whoever takes its time goes on where it was: the log has what it missed.
+                with suppress(ServerUnavailable, FollowerLagging):
+                    async for frame in frames:
+                        if frame.phase == "mark" and marked:
+                            continue
+                        marked = frame.phase == "mark" or (marked and frame.phase != "gap")
+                        yield frame
+                        if frame.event is not None and frame.event.kind == "result":
+                            return
+            await asyncio.sleep(RETRY_S)
+
     async def result(self) -> Result:
         """How the run has ended, once it has."""
         try:
-            async with aclosing(self._events()) as events:
-                async for event in events:
-                    if event.kind == "result":
-                        return Result.of(event)
+            async with aclosing(self.frames()) as frames:
+                async for frame in frames:
+                    if frame.event is not None and frame.event.kind == "result":
+                        return Result.of(frame.event)
         except asyncio.CancelledError:
             if self.cancel_with_task:
                 await asyncio.shield(self._cancelled())
@@ -150,20 +183,6 @@ class Run:
         Raises StaleRunControl where it is not under way.
         """
         await self.engine.steer(self.session_id, text, run_id=self.id)
-
-    async def _events(self) -> AsyncGenerator[Event]:
-        follower = RunFollower(self.session_id, self.id)
-        while True:
-            async with aclosing(self.engine.feed.go_on(follower)) as frames:
-                # Whoever takes its time goes on where it was: the log has what it missed.
-                with suppress(ServerUnavailable, FollowerLagging):
-                    async for frame in frames:
-                        if frame.event is None:
-                            continue
-                        yield frame.event
-                        if frame.event.kind == "result":
-                            return
-            await asyncio.sleep(RETRY_S)
 
     async def _cancelled(self) -> None:
         with suppress(StaleRunControl):
@@ -333,6 +352,12 @@ class Engine:
             folded = folded or event.kind == "compaction"
         return folded
 
+    async def record(self, run_id: str) -> RunRecord | None:
+        """What is kept of a run; None where it is no longer."""
+        with suppress(TraceNotFound):
+            return await self._runs.get(run_id)
+        return None
+
     def attach(self, session_id: str, run_id: str) -> Run:
         """A run that somebody has begun."""
         return Run(self, run_id, session_id)
@@ -440,6 +465,8 @@ class Engine:
     ) -> Run:
         session = await self.session(session_id, owner=owner)
         settings = (await self.access.topology()).settings
+        # Under a key the run may have begun before; its events are then looked for.
+        behind = None if idempotency_key else await self.feed.newest(session_id)
         begun = await self._runs.begin(
             session,
             kind,
@@ -450,7 +477,7 @@ class Engine:
             guard_keep_ms=settings.idempotency_retention_ms,
             session_keep_ms=settings.session_retention_ms,
         )
-        return Run(self, begun.run_id, session_id, on_disconnect, cancel_with_task)
+        return Run(self, begun.run_id, session_id, on_disconnect, cancel_with_task, behind)
 
     async def _is_of(self, session_id: str, owner: str) -> bool:
         with suppress(SessionNotFound):

@@ -562,6 +562,13 @@ class InvalidArgument(ColonyError):
     code = "invalid_argument"
 
 
+class Unauthorized(ColonyError):
+    """Somebody who shows no token, or one that nobody was given."""
+
+    code = "unauthorized"
+    sentence = "show a token of this colony"
+
+
 class RunRefused(ColonyError):
     """What a session or its run is asked for does not fit the state it is in."""
 
@@ -629,6 +636,13 @@ class FollowerLagging(ColonyError):
 
     code = "watch_lagging"
     sentence = "events were not taken in time: go on behind {cursor!r}"
+
+
+class ServerStopping(ColonyError):
+    """A process that stops, and tells whoever follows something over it to go elsewhere."""
+
+    code = "server_stopping"
+    sentence = "this process stops: go on over another one"
 
 
 class Fenced(ColonyError):

@@ -71,7 +71,7 @@ async def run(
     address = None
     if plan.address is not None:
         host, port = plan.address
-        http = Server(url, config.name, host=host, port=port, token=config.token)
+        http = Server(url, config.name, host=host, port=port, principals=config.principals)
         address = http.address
         services.append(http)
     if plan.more_workers:

@@ -92,6 +92,7 @@ def _environment(config: Config, url: str) -> dict[str, str]:
         "COLONY_RQ_URL_FILE",
         "COLONY_API_TOKEN",
         "COLONY_API_TOKEN_FILE",
+        "COLONY_API_TOKENS_FILE",
         "COLONY_CONFIG",
     )
     kept = {name: value for name, value in os.environ.items() if name not in hidden}

@@ -14,7 +14,7 @@ from colony.access.run_follower import BEGINNING, Frame, Place, RunFollower
 from colony.agent.cursors import cursor_of, entry_of
 from colony.agent.events import Event, place_of
 from colony.channels import LISTENING, Channels
-from colony.errors import CursorExpired, FollowerLagging, ServerUnavailable
+from colony.errors import CursorExpired, FollowerLagging, ServerStopping, ServerUnavailable
 from colony.keys import Keys
 from colony.link import Link
 from colony.log import Outage, get_logger
@@ -35,6 +35,7 @@ class RunFeed:
         self._keys = keys
         self._channels = Channels(link.url)
         self._topics: dict[str, _Topic] = {}
+        self._stopped = False
 
     @property
     def connections(self) -> int:
@@ -73,6 +74,8 @@ class RunFeed:
             while follow:
                 await follower.changed.wait()
                 follower.changed.clear()
+                if self._stopped:
+                    raise ServerStopping
                 while follower.waiting:
                     event = follower.waiting.popleft()
                     if event is None:
@@ -92,8 +95,15 @@ class RunFeed:
         )
         return cursor_of(session_id, found[0][0].decode()) if found else None
 
+    def stop(self) -> None:
+        """Let whoever follows know that this process stops: a ServerStopping is raised."""
+        self._stopped = True
+        for topic in self._topics.values():
+            topic.wake()
+
     async def close(self) -> None:
         """Nobody is told anything any more."""
+        self.stop()
         for topic in tuple(self._topics.values()):
             topic.stop()
         await self._channels.close()
@@ -194,6 +204,11 @@ class _Topic:
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTEN_S):
                 await self._heard.wait()
+
+    def wake(self) -> None:
+        """Have every follower look what is new."""
+        for follower in self.followers:
+            follower.changed.set()
 
     def stop(self) -> None:
         """Tell nobody any more."""

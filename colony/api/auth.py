@@ -1,51 +1,71 @@
-"""Auth: who may ask. With a token everybody has to show it; without one, only this host may ask."""
+"""Auth: who may ask what. With tokens everybody has to show one; without, only this host may ask.
 
-import hmac
+Whoever is no operator is let to the sessions of agents only, of which it finds its own.
+"""
+
 from collections.abc import Iterable
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from colony.api.problems import Problem
+from colony.api.problems import Problem, of_error
+from colony.errors import Unauthorized
 from colony.loopback import is_loopback
+from colony.principals import Principal, Principals
 
 OPEN: Final = ("/healthz", "/health", "/readyz")
+FOR_ALL: Final = ("/v1/", "/openapi.json")
+
+_WHO: Final = "principal"
 
 
 class Auth:
     """Middleware that lets a request through or refuses it; whether one is alive anybody may ask.
 
-    Without a token a request must name this host in `Host`: a browser that was lured to a name
-    that points here names that one instead.
+    Without tokens a request must name this host in `Host`: a browser that was lured to a name that
+    points here names that one instead.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, open_paths: Iterable[str] = OPEN) -> None:
+    def __init__(
+        self, app: ASGIApp, principals: Principals, open_paths: Iterable[str] = OPEN
+    ) -> None:
         self._app = app
-        self._expected = None if token is None else f"bearer {token}".encode()
+        self._principals = principals
         self._open = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the request on, or answer with the problem."""
         if scope["type"] == "http" and scope["path"] not in self._open:
-            problem = self._refusal(Headers(scope=scope))
-            if problem is not None:
+            try:
+                who = self._admitted(Headers(scope=scope), scope["path"])
+            except Problem as problem:
                 await problem.response()(scope, receive, send)
                 return
+            scope.setdefault("state", {})[_WHO] = who
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> Problem | None:
-        if self._expected is None:
-            host = headers.get("host", "")
-            if is_loopback(_without_port(host)):
-                return None
-            return Problem(421, "host_refused", f"{host!r} is not a name of this host")
+    def _admitted(self, headers: Headers, path: str) -> Principal:
+        host = headers.get("host", "")
+        if not self._principals.closed and not is_loopback(_without_port(host)):
+            raise Problem(421, "host_refused", f"{host!r} is not a name of this host")
         scheme, _, shown = headers.get("authorization", "").partition(" ")
-        given = f"{scheme.lower()} {shown.strip()}".encode()
-        if hmac.compare_digest(given, self._expected):
-            return None
-        challenge = {"WWW-Authenticate": 'Bearer realm="colony"'}
-        return Problem(401, "unauthorized", "show the token of this colony", headers=challenge)
+        try:
+            who = self._principals.who(shown.strip() if scheme.lower() == "bearer" else None)
+        except Unauthorized as error:
+            problem = of_error(error)
+            problem.headers["WWW-Authenticate"] = 'Bearer realm="colony"'
+            raise problem from None
+        if not who.operator and not path.startswith(FOR_ALL):
+            raise Problem(403, "forbidden", "this is for operators")
+        return who
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks."""
+    found: Principal = request.scope["state"][_WHO]
+    return found
 
 
 def _without_port(host: str) -> str:

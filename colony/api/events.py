@@ -27,7 +27,8 @@ _ENTRY = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 class EventsQuery(Query):
-    """Which trace; all of them without one. `after` is the id of the last event that was seen."""
+    """Which trace; all of them without one. `after` is the id of the last event that was seen; the
+    header `Last-Event-ID`, which a browser sends when it comes back, is newer."""
 
     trace_id: str | None = None
     after: str | None = None
@@ -44,7 +45,7 @@ async def get_events(request: Request) -> Response:
     """
     query = EventsQuery.of(request)
     access = access_of(request)
-    seen = request.headers.get("last-event-id") if query.after is None else query.after
+    seen = request.headers.get("last-event-id", query.after)
     if seen is not None and not _is_entry(seen):
         raise Problem(400, "bad_query", "after, or Last-Event-ID, is the id of an event")
     if query.trace_id is None:

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from colony.access import Access, promptly
 from colony.api.problems import Problem
-from colony.api.requests import Query, access_of, json_object
+from colony.api.requests import Query, access_of, idempotency_key, json_object
 from colony.body import Body, Frozen, explain
 from colony.envelope import MAX_TTL, Headers
 
@@ -94,10 +94,5 @@ def _parse(value: dict[str, JsonValue]) -> Message:
 
 
 def _guard(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not (0 < len(key) <= 255 and key.isprintable()):
-        detail = "an idempotency key has 1 to 255 printable characters"
-        raise Problem(400, "invalid_idempotency_key", detail)
-    return f"http:{key}"
+    key = idempotency_key(request)
+    return None if key is None else f"http:{key}"

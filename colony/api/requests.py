@@ -102,6 +102,15 @@ async def _read(request: Request) -> bytes:
     return bytes(data)
 
 
+def idempotency_key(request: Request) -> str | None:
+    """The key under which a repeat is told the first answer, where there is one."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= 255 and key.isprintable()):
+        detail = "an idempotency key has 1 to 255 printable characters"
+        raise Problem(400, "invalid_idempotency_key", detail)
+    return key
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 

@@ -13,8 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from colony.access import Access
 from colony.api.app import make_app
 from colony.api.problems import Problem
+from colony.engine import Engine
 from colony.errors import ConfigError
 from colony.log import get_logger
+from colony.principals import Principals
 from colony.redaction import without_login
 
 BACKLOG: Final = 2048
@@ -29,12 +31,15 @@ class Server:
     Raises ConfigError where the address cannot be had.
     """
 
-    def __init__(self, url: str, name: str, *, host: str, port: int, token: str | None) -> None:
+    def __init__(
+        self, url: str, name: str, *, host: str, port: int, principals: Principals
+    ) -> None:
         self._access = Access(url, name)
+        self._engine = Engine(self._access)
         self._of = {"colony": name, "server": without_login(url)}
         self._socket = _bind(host, port)
         config = uvicorn.Config(
-            _Interruptible(make_app(self._access, token=token)),
+            _Interruptible(make_app(self._engine, principals=principals)),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -58,12 +63,14 @@ class Server:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+            await self._engine.close()
             await self._access.close()
 
     def stop(self) -> None:
         """Take no more requests, end the streams, and let `serve` come to an end."""
         self._http.should_exit = True
         self._access.feed.stop()
+        self._engine.feed.stop()
 
 
 class _Quiet(uvicorn.Server):

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "worker": ("roles", "worker", "Run a worker that hosts cells."),
     "jobs": ("jobs", "jobs", "Run processes that take jobs."),
     "api": ("roles", "api", "Run the HTTP interface."),
+    "token": ("token", "token", "Make a token for somebody who uses the HTTP interface."),
     "send": ("send", "send", "Send a message to a cell."),
     "trace": ("trace", "trace", "Show the hops of a trace as a tree."),
     "traces": ("trace", "traces", "List traces, the newest first."),

@@ -70,12 +70,14 @@ def worker(
 def api(config: "Config") -> None:
     """Run the HTTP interface, until SIGTERM.
 
-    An address that other hosts can reach needs COLONY_API_TOKEN or COLONY_API_TOKEN_FILE.
+    An address that other hosts can reach needs COLONY_API_TOKEN, or COLONY_API_TOKENS_FILE.
     """
     from colony.api.server import Server
 
     host, port = config.address
-    serve(Server(server_of(config), config.name, host=host, port=port, token=config.token))
+    serve(
+        Server(server_of(config), config.name, host=host, port=port, principals=config.principals)
+    )
 
 
 def import_from(root: Path) -> None:

@@ -150,7 +150,7 @@ class Runs:
         if answer[0] == b"blob_lost":
             raise BlobUnavailable(blob_id=blob)
         if answer[0] in _REFUSED:
-            raise _REFUSED[answer[0]](session_id=session.id)
+            raise _REFUSED[answer[0]](session_id=session.id, trace_id=run_id)
         return Begun(answer[1].decode(), answer[0] == b"repeated")
 
     async def get(self, run_id: str) -> RunRecord:

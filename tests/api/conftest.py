@@ -10,7 +10,9 @@ import pytest
 
 from colony.access import Access
 from colony.api.app import make_app
+from colony.engine import Engine
 from colony.keys import Keys
+from colony.principals import Principals
 from colony.roles import Router, Worker
 from colony.topology.load import load
 from colony.topology.model import TopologySpec
@@ -83,6 +85,8 @@ async def running(access: Access) -> AsyncIterator[Access]:
 @pytest.fixture
 async def http(access: Access) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the small colony."""
-    transport = httpx.ASGITransport(make_app(access, token=None), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        make_app(Engine(access), principals=Principals()), raise_app_exceptions=False
+    )
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client

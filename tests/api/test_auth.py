@@ -6,11 +6,15 @@ import pytest
 from colony.access import Access
 from colony.api.app import make_app
 from colony.config import Config
+from colony.engine import Engine
 from colony.errors import ConfigError
+from colony.principals import Principals
 
 
 def client(access: Access, *, token: str | None, host: str = "colony.example") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(make_app(access, token=token), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        make_app(Engine(access), principals=Principals(token=token)), raise_app_exceptions=False
+    )
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
 
 
@@ -63,6 +67,7 @@ def test_an_address_others_can_reach_needs_a_token(address: str) -> None:
 
     host, port = Config.load({"api": address, "api_token": "secret"}).address
     assert (f"[{host}]" if ":" in host else host) + f":{port}" == address
+    assert Config.load({"api": address, "api_tokens_file": "tokens"}).address == (host, port)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1"])

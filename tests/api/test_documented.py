@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from colony.access import Access
 from colony.access.bulk import Tally
@@ -11,23 +12,27 @@ from colony.api import events, letters, messages, reads
 from colony.api.app import make_app
 from colony.api.problems import _OF_STATUS, _STATUS
 from colony.api.requests import Query
+from colony.api.v1 import runs, sessions, shapes
+from colony.engine import Engine
+from colony.principals import Principals
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "http.md").read_text()
+AGENTS = (ROOT / "docs" / "agents-http.md").read_text()
 
 
 async def test_every_route_is_documented_and_no_other(access: Access) -> None:
     served = set()
-    for route in make_app(access, token=None).routes:
+    for route in make_app(Engine(access), principals=Principals()).routes:
         methods = getattr(route, "methods", None) or set()
         path = re.sub(r":path", "", getattr(route, "path", ""))
         served |= {(method, path) for method in methods - {"HEAD"}}
 
     written = set()
-    for code in re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)", PAGE):
+    for code in re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)", PAGE + AGENTS):
         method, path = code.split(maxsplit=1)
         written.add((method, path.strip()))
-    written |= {("GET", path) for path in re.findall(r", `(/[^`]*)`", PAGE)}
+    written |= {("GET", path) for path in re.findall(r", `(/[^`]*)`", PAGE + AGENTS)}
     assert written == served
 
 
@@ -62,6 +67,26 @@ def test_every_parameter_and_key_of_a_bulk_is_documented_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} - {"key"} == answered
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        shapes.NewSession,
+        shapes.Prompt,
+        shapes.Retry,
+        shapes.ResolveAsk,
+        shapes.Cancel,
+        shapes.Steer,
+        shapes.Fork,
+        sessions.SessionsQuery,
+        runs.EventsQuery,
+    ],
+)
+def test_every_field_of_a_call_about_agents_is_documented(model: type[BaseModel]) -> None:
+    fields = re.findall(r"^\| `(?:GET|POST|DELETE) [^|]*\| ([^|]*)\|", AGENTS, re.MULTILINE)
+
+    assert any(set(re.findall(r"`(\w+)`", row)) == set(model.model_fields) for row in fields)
+
+
 def test_every_field_of_a_message_is_documented() -> None:
     [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
@@ -70,8 +95,14 @@ def test_every_field_of_a_message_is_documented() -> None:
     )
 
 
+def test_every_feature_is_documented() -> None:
+    [row] = re.findall(r"^\| `GET /v1/info` .*$", AGENTS, re.MULTILINE)
+
+    assert set(re.findall(r"`(\w+)`", row.rpartition("features")[2])) == set(sessions.FEATURES)
+
+
 def test_every_code_is_documented_and_no_other() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "colony" / "api").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "colony" / "api").rglob("*.py"))
     raised = set(re.findall(r'Problem\(\s*\d+,\s*"(\w+)"', sources)) - {"internal_error"}
     raised |= set(messages._CODES.values()) | {"unknown_field"}
     raised |= {kind.code for kind, _ in _STATUS} | set(_OF_STATUS.values())

@@ -272,9 +272,11 @@ async def test_whatever_a_client_says_is_part_of_its_request(
 
 async def test_a_message_before_any_tree_is_refused(redis_url: str) -> None:
     from colony.api.app import make_app
+    from colony.engine import Engine
+    from colony.principals import Principals
 
     async with Access(redis_url, "empty") as access:
-        transport = httpx.ASGITransport(make_app(access, token=None))
+        transport = httpx.ASGITransport(make_app(Engine(access), principals=Principals()))
         async with httpx.AsyncClient(transport=transport, base_url="http://[::1]:80") as http:
             response = await http.post("/messages", json=message())
 

@@ -20,6 +20,7 @@ from colony.codec import decode_head
 from colony.errors import ConfigError
 from colony.live import LiveEvent
 from colony.log import Outage
+from colony.principals import Principals
 from colony.testing.claims import eventually
 from colony.testing.redis_server import RedisServer
 from colony.topology.model import ColonySettings, TopologySpec
@@ -27,7 +28,7 @@ from colony.topology.model import ColonySettings, TopologySpec
 
 @asynccontextmanager
 async def serving(url: str) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
-    server = Server(url, "colony", host="127.0.0.1", port=0, token=None)
+    server = Server(url, "colony", host="127.0.0.1", port=0, principals=Principals())
     task = asyncio.create_task(server.serve())
     try:
         async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
@@ -275,4 +276,10 @@ async def test_a_port_that_is_taken_is_refused_by_name() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
-            Server("redis://127.0.0.1:1", "colony", host="127.0.0.1", port=port, token=None)
+            Server(
+                "redis://127.0.0.1:1",
+                "colony",
+                host="127.0.0.1",
+                port=port,
+                principals=Principals(),
+            )

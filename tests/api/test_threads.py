@@ -7,6 +7,8 @@ import pytest
 
 from colony.access import Access
 from colony.api.app import make_app
+from colony.engine import Engine
+from colony.principals import Principals
 from colony.testing.harness import Harness
 from colony.testing.model_server import ModelServer
 from colony.topology.load import load
@@ -35,7 +37,9 @@ async def sent(redis_url: str) -> list[bytes]:
 @pytest.fixture
 async def http(redis_url: str, sent: list[bytes]) -> AsyncIterator[httpx.AsyncClient]:
     async with Access(redis_url, "stepped") as access:
-        transport = httpx.ASGITransport(make_app(access, token=None), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(
+            make_app(Engine(access), principals=Principals()), raise_app_exceptions=False
+        )
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
             yield http
 
