@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from colony.body import Body, Entry
     from colony.cell import Cell
+    from colony.engine import Engine, Result, Run
     from colony.envelope import Emission, Envelope
     from colony.errors import CellError, ColonyError, ToolError
     from colony.host import Host
+    from colony.sync import SyncEngine, SyncRun
     from colony.topology.model import ToolDeclaration
 
 __all__ = [
@@ -17,9 +19,14 @@ __all__ = [
     "CellError",
     "ColonyError",
     "Emission",
+    "Engine",
     "Entry",
     "Envelope",
     "Host",
+    "Result",
+    "Run",
+    "SyncEngine",
+    "SyncRun",
     "ToolDeclaration",
     "ToolError",
 ]
@@ -31,9 +38,14 @@ _HOMES = {
     "CellError": "colony.errors",
     "ColonyError": "colony.errors",
     "Emission": "colony.envelope",
+    "Engine": "colony.engine",
     "Entry": "colony.body",
     "Envelope": "colony.envelope",
     "Host": "colony.host",
+    "Result": "colony.engine",
+    "Run": "colony.engine",
+    "SyncEngine": "colony.sync",
+    "SyncRun": "colony.sync",
     "ToolDeclaration": "colony.topology.model",
     "ToolError": "colony.errors",
 }

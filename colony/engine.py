@@ -5,7 +5,7 @@ take it up again from any process.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -443,7 +443,7 @@ class Engine:
         cursor: str | None = None,
         run_id: str | None = None,
         follow: bool = True,
-    ) -> AsyncIterator[Frame]:
+    ) -> AsyncGenerator[Frame]:
         """The events of a session, as `RunFeed.follow` tells them."""
         await self.session(session_id, owner=owner)
         frames = self.feed.follow(session_id, cursor=cursor, run_id=run_id, follow=follow)
