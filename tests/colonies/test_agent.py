@@ -324,6 +324,21 @@ async def test_summary_of_a_model_stands_for_the_oldest_part(start: Start) -> No
     assert row.texts == ["GOAL\nLook on."]
 
 
+async def test_fold_is_paid_for(start: Start) -> None:
+    fold = [says("GOAL\nLook on.", prompt_tokens=100, completion_tokens=10)]
+    colony = await start(
+        script=rounds([["look"]] * 8), window=700, fold_provider="scripted", fold_script=fold,
+        fold_model="folder", prices={"folder": {"input": 1.0, "output": 10.0}},
+    )  # fmt: skip
+
+    run = await colony.run()
+
+    folds = await colony.asked(run, "condense")
+    usage = (await colony.record(run)).usage
+    assert folds >= 1
+    assert (usage.input_tokens, usage.cost_micro) == (100 * folds, 200 * folds)
+
+
 async def test_fold_that_fails_changes_nothing(start: Start) -> None:
     colony = await start(
         script=rounds([["look"]] * 8), window=700, fold_provider="scripted",

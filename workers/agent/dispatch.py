@@ -6,7 +6,7 @@ or it ends the run; or, where it says nothing, the model is told to go on, a few
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field, JsonValue
 
@@ -17,6 +17,7 @@ from colony.body import Entry
 from colony.envelope import Emission, Envelope, digest
 from workers.agent import tokens
 from workers.agent.batches import BatchedCall, batch, in_batches, kept
+from workers.agent.charges import Price, charge, number
 from workers.toolloop.calls import ToolCall, read_calls, spoken
 from workers.toolloop.params import HandlerParams, Positive
 from workers.toolloop.requests import nothing
@@ -34,14 +35,11 @@ REPEATED: Final = "this call was made {count} times, with the same arguments eac
 EMPTY: Final = "empty_answer"
 TOO_LONG: Final = "context_length"
 # Why an answer stops, where that is not its own end; nothing of the kind is asked to go on.
-STOPS: Final[Mapping[str, str]] = {"length": "length", "content_filter": "refusal"}
-
-
-class Price(HandlerParams):
-    """What a million tokens cost that a model is sent, and that it gives."""
-
-    input: Annotated[float, Field(ge=0)] = 0.0
-    output: Annotated[float, Field(ge=0)] = 0.0
+STOPS: Final[Mapping[str, str]] = {
+    "length": "length",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+}
 
 
 class Params(HandlerParams):
@@ -57,7 +55,7 @@ def dispatch(envelope: Envelope, own: Params, run: RunInHand) -> list[Emission]:
     """What follows from an answer, once it is written down."""
     hop = envelope.hop
     if hop.get("finish_reason") == "error" and hop.get("error_code") != EMPTY:
-        return [_failed(envelope, run)]
+        return [_failed(envelope, own, run)]
     calls = _calls(envelope, own, run)
     said = _said(envelope, calls)
     text = "".join(entry.text or "" for entry in said if entry.type == "text")
@@ -112,44 +110,30 @@ def _write_down(
 def _charge(envelope: Envelope, text: str, own: Params, run: RunInHand) -> None:
     """Count what the answer took. Where nobody counted, what is told is about as much as it was."""
     hop, meta = envelope.hop, (envelope.body.model_extra or {}).get("meta")
-    read, given = _number(hop.get("tokens_prompt")), _number(hop.get("tokens_completion"))
-    estimated = not read and not given
-    model = str(hop.get("model") or run.session.model)
-    used = {
-        "input_tokens": read,
-        "output_tokens": given,
-        "cost_micro": _cost(own, model, read, given),
-    }
-    run.count(**used)
-    run.count_in_session(**used)
-    told = {"input_tokens": read, "output_tokens": given}
+    charged = charge(hop, own.prices, run)
+    told = {"input_tokens": charged.read, "output_tokens": charged.given}
+    estimated = not charged.read and not charged.given
     if estimated:
         told = {"input_tokens": run.session.used, "output_tokens": tokens.of_text(text)}
     run.event(
         "turn.end",
         usage={**told},
         estimated=estimated,
-        duration_ms=_number(meta.get("latency_ms")) if isinstance(meta, dict) else 0,
+        duration_ms=number(meta.get("latency_ms")) if isinstance(meta, dict) else 0,
         finish_reason=str(hop.get("finish_reason") or ""),
-        model=model,
-        used=read or run.session.used,
+        model=charged.model,
+        used=charged.read or run.session.used,
         window=run.session.window,
     )
 
 
-def _cost(own: Params, model: str, read: int, given: int) -> int:
-    price = own.prices.get(model, Price())
-    # A price for a million tokens is one for a token in millionths.
-    return round(read * price.input + given * price.output)
-
-
-def _failed(envelope: Envelope, run: RunInHand) -> Emission:
+def _failed(envelope: Envelope, own: Params, run: RunInHand) -> Emission:
     """The end of a run whose model gave no answer; a window that was too long is tried folded."""
     hop = envelope.hop
     code = str(hop.get("error_code") or "model_failed")
     if code == TOO_LONG and run.record.compacted_turn != run.record.turn:
         return nothing(route="fold")
-    _charge_failed(hop, run)
+    charge(hop, own.prices, run)
     disposition, progress = hop.get("retry_disposition"), hop.get("stream_progress")
     return nothing(
         route="end",
@@ -158,15 +142,6 @@ def _failed(envelope: Envelope, run: RunInHand) -> Emission:
         retry_disposition=disposition if isinstance(disposition, str) else "unknown",
         stream_progress=progress if isinstance(progress, str) else "unknown",
     )
-
-
-def _charge_failed(hop: Mapping[str, object], run: RunInHand) -> None:
-    used = {
-        "input_tokens": _number(hop.get("tokens_prompt")),
-        "output_tokens": _number(hop.get("tokens_completion")),
-    }
-    run.count(**used)
-    run.count_in_session(**used)
 
 
 def _dispatched(calls: Sequence[ToolCall], run: RunInHand) -> Emission:
@@ -208,7 +183,3 @@ def _nudged(own: Params, run: RunInHand) -> Emission:
 
 def _end(stop: str, said: Sequence[Entry]) -> Emission:
     return Emission.of(*said, route="end", stop=stop)
-
-
-def _number(found: object) -> int:
-    return int(found) if isinstance(found, (int, float)) else 0

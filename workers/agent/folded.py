@@ -1,23 +1,31 @@
 """Folded: a summary is recorded for the rows it stands for, or the run goes on without it."""
 
+from pydantic import Field
+
 from colony.agent.in_hand import RunInHand
 from colony.body import Entry
 from colony.envelope import Emission, Envelope
 from colony.log import get_logger
 from workers.agent import folding
+from workers.agent.charges import Price, charge
 from workers.agent.folding import RequestParams, Sizes
 from workers.agent.view import View
 from workers.compaction.emit import summary_in
 from workers.toolloop.requests import nothing
 
-TOKENS = {"input_tokens": "tokens_prompt", "output_tokens": "tokens_completion"}
-
 log = get_logger("workers.agent")
 
 
-async def folded(envelope: Envelope, own: RequestParams, run: RunInHand) -> list[Emission]:
+class Params(RequestParams):
+    """What a fold costs, beside what every request has."""
+
+    prices: dict[str, Price] = Field(default_factory=dict)
+
+
+async def folded(envelope: Envelope, own: Params, run: RunInHand) -> list[Emission]:
     """The run back at its window; one that only compacts is at its end."""
-    _charge(envelope, run)
+    # A fold is paid for like any other call of a model.
+    charge(envelope.hop, own.prices, run)
     dropped = await _fold(envelope, own, run)
     told = {"dropped": dropped} if dropped else {}
     if dropped:
@@ -26,17 +34,6 @@ async def folded(envelope: Envelope, own: RequestParams, run: RunInHand) -> list
     if run.record.kind == "compact":
         return [nothing(route="end", stop="compacted", **told)]
     return [nothing(route="turn", turn=run.record.turn, **told)]
-
-
-def _charge(envelope: Envelope, run: RunInHand) -> None:
-    """A fold is paid for like any other call of a model."""
-    used = {
-        name: count
-        for name, key in TOKENS.items()
-        if isinstance(count := envelope.hop.get(key), int) and count > 0
-    }
-    run.count(**used)
-    run.count_in_session(**used)
 
 
 async def _fold(envelope: Envelope, own: RequestParams, run: RunInHand) -> str:

@@ -23,8 +23,8 @@ from tests.workers.agent.in_hand import (
     summary,
 )
 from workers.agent import tokens
+from workers.agent.folded import Params as FoldedParams
 from workers.agent.folded import folded
-from workers.agent.folding import RequestParams
 from workers.agent.trimming import MARKER
 from workers.agent.view import View, paired
 from workers.agent.window import Params, window
@@ -233,7 +233,7 @@ async def test_summary_is_recorded_for_the_rows_it_stands_for() -> None:
     asks = (await asking(in_hand(rows, turn=5), FOLDING)).hop
     run = in_hand(rows, turn=5)
 
-    (emission,) = await folded(arriving(SUMMARY, context=asks), RequestParams(), run)
+    (emission,) = await folded(arriving(SUMMARY, context=asks), FoldedParams(), run)
 
     assert emission.hop == {"route": "turn", "turn": 5}
     assert (run.changes.rows[0].kind, run.changes.rows[0].upto) == (
@@ -260,7 +260,7 @@ async def test_what_is_no_summary_changes_nothing_and_the_run_goes_on(
     asks = (await asking(in_hand(rows, turn=5), FOLDING)).hop
     run = in_hand(rows, turn=5)
 
-    (emission,) = await folded(arriving(entry, context=asks, **hop), RequestParams(), run)
+    (emission,) = await folded(arriving(entry, context=asks, **hop), FoldedParams(), run)
 
     assert emission.hop["route"] == "turn"
     assert emission.hop["dropped"]
@@ -272,7 +272,7 @@ async def test_fold_is_paid_for() -> None:
     rows = [asked("one"), *rounds(5)]
     run = in_hand(rows, turn=5)
 
-    await folded(arriving(SUMMARY, tokens_prompt=70, tokens_completion=8), RequestParams(), run)
+    await folded(arriving(SUMMARY, tokens_prompt=70, tokens_completion=8), FoldedParams(), run)
 
     assert run.changes.counts == {
         (scope, name): count
@@ -325,7 +325,7 @@ async def test_run_that_only_compacts_ends_behind_its_summary() -> None:
     asks = (await asking(in_hand(rows, kind="compact"), FOLDING, route="fold")).hop
     run = in_hand(rows, kind="compact")
 
-    (emission,) = await folded(arriving(SUMMARY, context=asks), RequestParams(), run)
+    (emission,) = await folded(arriving(SUMMARY, context=asks), FoldedParams(), run)
 
     assert emission.hop == {"route": "end", "stop": "compacted"}
     assert "compaction" in kinds(run)
