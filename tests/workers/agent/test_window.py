@@ -23,6 +23,7 @@ from tests.workers.agent.in_hand import (
     summary,
 )
 from workers.agent import tokens
+from workers.agent.charges import Price
 from workers.agent.folded import Params as FoldedParams
 from workers.agent.folded import folded
 from workers.agent.trimming import MARKER
@@ -272,12 +273,15 @@ async def test_fold_is_paid_for() -> None:
     rows = [asked("one"), *rounds(5)]
     run = in_hand(rows, turn=5)
 
-    await folded(arriving(SUMMARY, tokens_prompt=70, tokens_completion=8), FoldedParams(), run)
+    own = FoldedParams(prices={"small": Price(input=1.0, output=10.0)})
+    summed = arriving(SUMMARY, model="small", tokens_prompt=70, tokens_completion=8)
+
+    await folded(summed, own, run)
 
     assert run.changes.counts == {
         (scope, name): count
         for scope in ("run", "session")
-        for name, count in (("input_tokens", 70), ("output_tokens", 8))
+        for name, count in (("input_tokens", 70), ("output_tokens", 8), ("cost_micro", 150))
     }
 
 
