@@ -14,13 +14,22 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 ROWS = dict(re.findall(r"^\| `colony ([a-z-]+)([^`]*)` \|", PAGE, re.MULTILINE))
 # Told once for all commands that have them.
 SHARED = {"--format", "--name", "--redis", "--data", "--config", "--log-level", "--log-format"}
+# Commands that have commands, and the section that tells of those.
+GROUPS = {"dead-letters": "Dead letters", "runs": "Runs of agents", "asks": "Asks of agents"}
+
+
+def group(name: str) -> click.Group:
+    with click.Context(main) as ctx:
+        command = main.get_command(ctx, name)
+    assert isinstance(command, click.Group)
+    return command
 
 
 def test_every_command_is_documented_and_no_other() -> None:
     assert ROWS.keys() == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "dead-letters"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in GROUPS])
 def test_every_option_is_documented_and_no_other(name: str) -> None:
     with click.Context(main) as ctx:
         command = main.get_command(ctx, name)
@@ -32,20 +41,17 @@ def test_every_option_is_documented_and_no_other(name: str) -> None:
     assert SHARED - {"--format"} <= set(re.findall(r"`(--[a-z-]+)`", PAGE))
 
 
-def test_every_letter_command_is_documented() -> None:
-    with click.Context(main) as ctx:
-        command = main.get_command(ctx, "dead-letters")
-    assert isinstance(command, click.Group)
-    assert set(ROWS["dead-letters"].strip().split("·")) == set(command.commands)
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_command_of_a_group_is_documented(name: str) -> None:
+    assert set(ROWS[name].strip().split("·")) == set(group(name).commands)
 
 
-def test_every_option_of_the_letter_commands_is_documented_and_no_other() -> None:
-    with click.Context(main) as ctx:
-        group = main.get_command(ctx, "dead-letters")
-    assert isinstance(group, click.Group)
-    options = [p for c in group.commands.values() for p in c.params if isinstance(p, click.Option)]
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_option_of_a_group_is_documented_and_no_other(name: str) -> None:
+    commands = group(name).commands.values()
+    options = [p for c in commands for p in c.params if isinstance(p, click.Option)]
 
-    section = PAGE.partition("\n## Dead letters")[2].partition("\n## ")[0]
+    section = PAGE.partition(f"\n## {GROUPS[name]}")[2].partition("\n## ")[0]
     written = set(re.findall(r"--[a-z]+", section))
     assert written - SHARED == {option.opts[0] for option in options} - SHARED
 

@@ -1,0 +1,108 @@
+"""Cards: how the events of a run look in a terminal."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from colony.cli.screen import bad, faint, legible, shortened
+
+if TYPE_CHECKING:
+    from colony.agent.events import Event
+
+WIDTH: Final = 72
+
+# Told in another way, or of no use to whoever talks.
+_SILENT: Final = frozenset(
+    {"session.init", "session.title", "user_prompt", "turn.start", "turn.end", "permission.ask"}
+)
+
+
+class Talk:
+    """What a person sees of a run: the text as it comes, and a line for whatever else happens."""
+
+    def __init__(self) -> None:
+        self._in_text = ""
+        self._turn = -1
+        self._shown: set[str] = set()
+
+    def show(self, event: "Event") -> None:
+        """Show an event; results once, when they come."""
+        told: Any = event.payload
+        match event.kind:
+            case "message.delta" | "reasoning.delta":
+                self._say(event.kind, event.turn, str(told["text"]))
+            case "tool.call":
+                self.line(f"▸ {told['name']} {arguments(told['args'])}".rstrip())
+            case "tool.result.available" | "tool.result":
+                self._result(f"{event.turn}:{told['call_id']}", told)
+            case "result":
+                self._end(told)
+            case kind if kind not in _SILENT:
+                self.line(faint(f"{kind} {summary(event)}".rstrip()))
+
+    def line(self, text: str) -> None:
+        """Show a line of its own."""
+        self.rest()
+        click.echo(text)
+
+    def rest(self) -> None:
+        """End the line that a text has begun."""
+        if self._in_text:
+            click.echo()
+            self._in_text = ""
+
+    def _say(self, kind: str, turn: int, text: str) -> None:
+        if not text:
+            return
+        if self._in_text and (kind, turn) != (self._in_text, self._turn):
+            self.rest()
+        self._in_text, self._turn = kind, turn
+        shown = legible(text)
+        click.echo(faint(shown) if kind == "reasoning.delta" else shown, nl=False)
+
+    def _result(self, call: str, told: Mapping[str, Any]) -> None:
+        if call in self._shown:
+            return
+        self._shown.add(call)
+        content = shortened(told["content"], WIDTH)
+        if told["is_error"]:
+            self.line(bad(f"  ✗ {told['name']}: {content}"))
+        else:
+            self.line(faint(f"  ✓ {told['name']}: {content}"))
+
+    def _end(self, told: Mapping[str, Any]) -> None:
+        self.rest()
+        usage = told["usage"]
+        tokens = f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+        if told["stop"] == "end_turn":
+            click.echo(faint(tokens))
+            return
+        why = f": {told['error']}" if told["error"] else ""
+        click.echo(bad(f"{told['state']}, {told['stop']}{why}") + faint(f"  {tokens}"))
+        if told["retry_disposition"] == "retryable":
+            click.echo(faint("the step can be made again with /retry, or `colony runs retry`"))
+
+
+def arguments(given: Mapping[str, Any]) -> str:
+    """Arguments in one line."""
+    found = " ".join(f"{name}={shortened(value, WIDTH)}" for name, value in given.items())
+    return shortened(found, WIDTH)
+
+
+def summary(event: "Event") -> str:
+    """What an event tells, in one line."""
+    told = event.payload
+    text = told.get("text") or told.get("name") or told.get("tool") or told.get("title")
+    if event.kind == "tool.call":
+        given: Any = told["args"]
+        return f"{told['name']} {arguments(given)}".rstrip()
+    if event.kind in ("tool.result", "tool.result.available"):
+        return f"{told['name']}: {shortened(told['content'], WIDTH)}"
+    if event.kind == "result":
+        error = f", {told['error']}" if told["error"] else ""
+        return f"{told['state']}, {told['stop']}{error}"
+    if event.kind in ("permission.ask", "approval", "permission.expired"):
+        verdict = f": {told['verdict']}" if "verdict" in told else ""
+        return f"{told['ask_id']} {told['tool']}{verdict}"
+    return shortened(text, WIDTH) if isinstance(text, str) else ""
