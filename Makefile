@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test install lint lock bench soak clean
+.PHONY: demo test install lint lock proto bench soak clean
 
 demo: $(INSTALLED)
 	@$(BIN)/colony demo
@@ -45,6 +45,12 @@ soak: $(INSTALLED)
 lock:
 	uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --no-header \
 	    --no-emit-index-url --no-emit-find-links --generate-hashes -o requirements.lock
+
+# Needed only where colony/rpc/agents.proto has changed.
+proto: $(INSTALLED)
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. \
+	    --plugin=$(BIN)/protoc-gen-mypy --mypy_out=. \
+	    --plugin=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=. colony/rpc/agents.proto
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

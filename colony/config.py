@@ -49,6 +49,7 @@ class Config(BaseSettings):
     api: str = "127.0.0.1:8420"
     api_token: SecretStr | None = None
     api_tokens_file: Path | None = None
+    grpc_port: Annotated[int, Field(ge=0, lt=65_536)] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     drain_s: Annotated[float, Field(gt=0)] = 25.0

@@ -73,7 +73,7 @@ async def run(
         host, port = plan.address
         http = Server(url, config.name, host=host, port=port, principals=config.principals)
         address = http.address
-        services.append(http)
+        services += [http, *rpc_servers(config, url, host)]
     if plan.more_workers:
         services.append(WorkerProcesses(config, url, plan.root, plan.more_workers))
     if any(cell.cell.isolation == "job" for cell in plan.spec.cells):
@@ -83,6 +83,17 @@ async def run(
         services.append(Watch(server))
     services.append(Readiness(url, config.name, lambda status: ready(status, address)))
     await serve_until_stopped(services)
+
+
+def rpc_servers(config: Config, url: str, host: str) -> list[Service]:
+    """The gRPC interface, where a port is set for it: what it needs is loaded only then."""
+    if config.grpc_port is None:
+        return []
+    from colony.rpc.server import RpcServer
+
+    return [
+        RpcServer(url, config.name, host=host, port=config.grpc_port, principals=config.principals)
+    ]
 
 
 def pace_of(config: Config) -> Pace:

@@ -74,12 +74,15 @@ class Talk:
     def _end(self, told: Mapping[str, Any]) -> None:
         self.rest()
         usage = told["usage"]
-        tokens = f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+        counted = usage["input_tokens"] or usage["output_tokens"]
+        tokens = f"{usage['input_tokens']} + {usage['output_tokens']} tokens" if counted else ""
         if told["stop"] == "end_turn":
-            click.echo(faint(tokens))
+            if tokens:
+                click.echo(faint(tokens))
             return
-        why = f": {told['error']}" if told["error"] else ""
-        click.echo(bad(f"{told['state']}, {told['stop']}{why}") + faint(f"  {tokens}"))
+        error = f": {told['error']}" if told["error"] else ""
+        ended = bad(f"{told['state']}, {told['stop']}{error}")
+        click.echo(f"{ended}  {faint(tokens)}" if tokens else ended)
         if told["retry_disposition"] == "retryable":
             click.echo(faint("the step can be made again with /retry, or `colony runs retry`"))
 

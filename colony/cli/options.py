@@ -45,6 +45,12 @@ _LOG: Final = (
     click.option("--log-format", type=click.Choice(["console", "json"])),
 )
 
+serves_grpc = click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Serve agents over gRPC as well, on this port beside the HTTP interface.",
+)
 reaches_rq = click.option(
     "--rq-url", metavar="URL", help="Server of RQ, for jobs.  [default: that of the colony]"
 )
@@ -103,6 +109,7 @@ def _decorated(
             "log_level": given.pop("log_level", None),
             "log_format": given.pop("log_format", None),
             "api": given.pop("api_address", None),
+            "grpc_port": given.pop("grpc_port", None),
         }
         config = Config.load(flags, file=given.pop("config_file") or _named_file())
         log.configure("error" if quiet else config.log_level, config.log_format)

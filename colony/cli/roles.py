@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from colony.cli.options import ROOT, reaches_rq, runs_colony, server_of
+from colony.cli.options import ROOT, reaches_rq, runs_colony, server_of, serves_grpc
 
 if TYPE_CHECKING:
     from colony.config import Config
@@ -66,6 +66,7 @@ def worker(
 
 @click.command()
 @click.option("--listen", "--api", "api_address", metavar="HOST:PORT", help="Where to listen.")
+@serves_grpc
 @runs_colony
 def api(config: "Config") -> None:
     """Run the HTTP interface, until SIGTERM.
@@ -73,11 +74,12 @@ def api(config: "Config") -> None:
     An address that other hosts can reach needs COLONY_API_TOKEN, or COLONY_API_TOKENS_FILE.
     """
     from colony.api.server import Server
+    from colony.up import rpc_servers
 
     host, port = config.address
-    serve(
-        Server(server_of(config), config.name, host=host, port=port, principals=config.principals)
-    )
+    url, principals = server_of(config), config.principals
+    http = Server(url, config.name, host=host, port=port, principals=principals)
+    serve(http, *rpc_servers(config, url, host))
 
 
 def import_from(root: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colony.cli.options import ROOT, formatted, reaches_rq, runs_colony
+from colony.cli.options import ROOT, formatted, reaches_rq, runs_colony, serves_grpc
 from colony.cli.roles import import_from
 from colony.cli.tree import publishable, sinks
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Job processes, where a cell runs as a job.",
 )
+@serves_grpc
 @sinks
 @formatted
 @reaches_rq

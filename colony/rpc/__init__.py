@@ -1,0 +1,1 @@
+"""The gRPC interface: agents to whoever generates a client from `agents.proto`."""

@@ -1,0 +1,55 @@
+"""Statuses: what an error of colony is to a client of gRPC."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+import grpc
+from grpc.aio import ServicerContext
+
+from colony.errors import (
+    AgentNotFound,
+    ColonyError,
+    CursorExpired,
+    CursorMalformed,
+    FollowerLagging,
+    GuardReused,
+    InvalidArgument,
+    RunRefused,
+    ServerStopping,
+    ServerUnavailable,
+    ServerUnfit,
+    SessionNotFound,
+    TopologyMissing,
+    Unauthorized,
+)
+
+# Where the stable code of an error stands.
+CODE: Final = "colony-code"
+
+_STATUS: Final[Mapping[type[ColonyError], grpc.StatusCode]] = {
+    Unauthorized: grpc.StatusCode.UNAUTHENTICATED,
+    InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    CursorMalformed: grpc.StatusCode.INVALID_ARGUMENT,
+    GuardReused: grpc.StatusCode.INVALID_ARGUMENT,
+    AgentNotFound: grpc.StatusCode.NOT_FOUND,
+    SessionNotFound: grpc.StatusCode.NOT_FOUND,
+    RunRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    CursorExpired: grpc.StatusCode.OUT_OF_RANGE,
+    FollowerLagging: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ServerStopping: grpc.StatusCode.UNAVAILABLE,
+    ServerUnavailable: grpc.StatusCode.UNAVAILABLE,
+    ServerUnfit: grpc.StatusCode.UNAVAILABLE,
+    TopologyMissing: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+def status_of(error: ColonyError) -> grpc.StatusCode:
+    """The status of an error; INTERNAL for what no client can have caused."""
+    found = (status for kind, status in _STATUS.items() if isinstance(error, kind))
+    return next(found, grpc.StatusCode.INTERNAL)
+
+
+async def end(context: "ServicerContext[Any, Any]", error: ColonyError) -> NoReturn:
+    """End a call with an error."""
+    await context.abort(status_of(error), str(error), trailing_metadata=((CODE, error.code),))
+    raise AssertionError("a call that was aborted goes on")
