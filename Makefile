@@ -40,6 +40,7 @@ soak: $(INSTALLED)
 	$(BIN)/python -m bench.storm --minutes 20
 	$(BIN)/python -m bench.faults --rows '*/crash'
 	$(BIN)/python -m bench.faults --trials 20
+	$(BIN)/python -m bench.faults --agents --trials 20
 
 # Needs uv. The lock names versions and hashes, never an index or a path of the machine it was made on.
 lock:

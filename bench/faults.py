@@ -1,9 +1,10 @@
 """Faults: what every one of them does to messages that were accepted, and how long it takes to
 recover.
 
-`python -m bench.faults [--trials N] [--rows GLOB] [--side-by-side N] [--json]` prints a table, each
-row when it is known, and ends with an error where a message was lost, doubled or stalled, or its
-trace went on before it was its turn.
+`python -m bench.faults [--agents] [--trials N] [--rows GLOB] [--side-by-side N] [--json]` prints a
+table, each row when it is known, and ends with an error where a message was lost, doubled or
+stalled, or its trace went on before it was its turn. With `--agents` the messages are prompts, and
+what is judged are their runs: log, text, history, and what was changed.
 """
 
 import argparse
@@ -13,15 +14,18 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bench.measure import machine, server
 from colony.link import Link
 from colony.testing.nursery import Nursery
+from tests.faults.agents import rows as rows_of_agents
+from tests.faults.agents import trial as trial_of_agents
+from tests.faults.agents.rows import AgentRow
 from tests.faults.rows import Row, rows
 from tests.faults.tree import Sums
-from tests.faults.trial import CLAIM_IDLE_S, Ground, run
+from tests.faults.trial import CLAIM_IDLE_S, Ground, Result, run
 
 HEAD = (
     "| fault | point | trials | accepted | ended | lost | duplicated | stalled "
@@ -34,7 +38,7 @@ HEAD = (
 class Tally:
     """What came of the trials of one row. `missed` are those whose fault never happened."""
 
-    row: Row
+    row: Row | AgentRow
     trials: int = 0
     missed: int = 0
     sums: Sums = field(default_factory=Sums)
@@ -48,10 +52,11 @@ class Tally:
 
     def told(self) -> dict[str, object]:
         """The row as a JSON object."""
-        place, sums = self.row.place, self.sums
+        sums = self.sums
+        role, point, _ = self.row.name.split("/")
         return {
             "fault": self.row.action,
-            "point": f"{place.role} {place.point}",
+            "point": f"{role} {point}",
             "trials": self.trials - self.missed,
             "accepted": sums.accepted,
             "ended": sums.ended,
@@ -73,13 +78,20 @@ class Tally:
         return "| " + " | ".join(str(value) for value in told.values()) + " |"
 
 
-async def tally(ground: Ground, row: Row, *, trials: int, side_by_side: int) -> Tally:
+def played(ground: Ground, row: Row | AgentRow, seed: int) -> Awaitable[Result]:
+    """A trial of a row, of whichever kind it is."""
+    if isinstance(row, AgentRow):
+        return trial_of_agents.run(ground, row, seed)
+    return run(ground, row, seed)
+
+
+async def tally(ground: Ground, row: Row | AgentRow, *, trials: int, side_by_side: int) -> Tally:
     """So many trials of a row, so many at once; what goes wrong is told at once."""
     found, slots, started = Tally(row), asyncio.Semaphore(side_by_side), time.monotonic()
 
     async def one(seed: int) -> None:
         async with slots:
-            result = await run(ground, row, seed)
+            result = await played(ground, row, seed)
         found.trials += 1
         found.missed += result.missed
         if result.missed:
@@ -95,7 +107,7 @@ async def tally(ground: Ground, row: Row, *, trials: int, side_by_side: int) -> 
 
 
 async def table(
-    chosen: Sequence[Row], *, trials: int, side_by_side: int, as_json: bool
+    chosen: Sequence[Row | AgentRow], *, trials: int, side_by_side: int, as_json: bool
 ) -> Iterable[Tally]:
     """Print every row as it is known; all of them in the end."""
     tallies: list[Tally] = []
@@ -117,9 +129,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200, metavar="N", help="trials of each row")
     parser.add_argument("--rows", default="*", metavar="GLOB", help="ROLE/POINT/FAULT")
     parser.add_argument("--side-by-side", type=int, default=8, metavar="N", help="trials at once")
+    parser.add_argument("--agents", action="store_true", help="runs of agents instead")
     parser.add_argument("--json", action="store_true", help="a JSON object for each row")
     given = parser.parse_args()
-    chosen = [row for row in rows() if fnmatch.fnmatch(row.name, given.rows)]
+    every: Iterable[Row | AgentRow] = rows_of_agents.rows() if given.agents else rows()
+    chosen = [row for row in every if fnmatch.fnmatch(row.name, given.rows)]
     if not chosen:
         sys.exit(f"no row is called {given.rows}")
     if not given.json:

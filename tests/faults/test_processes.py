@@ -14,6 +14,7 @@ from colony import faults
 from colony.link import Link
 from colony.testing.nursery import Nursery
 from colony.testing.redis_server import RedisServer
+from tests.faults.agents.rows import rows as rows_of_agents
 from tests.faults.rows import ACTIONS, Action, Role, Row, rows
 from tests.faults.trial import Ground, Result, run
 
@@ -27,21 +28,8 @@ ON_THE_WAY = {"after_read", "after_handle", "after_quiet_read"} | {
 
 # What an operator asks for, what happens to an envelope nobody can read, and what mends or tidies
 # up: only something that was broken before makes a process pass there. Sources and budgets have
-# trials of their own. No row has a run of an agent yet: each of its steps is lost and repeated in
-# the colonies of the stepped harness.
-RUNS_OF_AGENTS = {
-    "begin_run",
-    "delete_session",
-    "end_run",
-    "file_asks",
-    "finish_run",
-    "fork_session",
-    "make_session",
-    "resolve_ask",
-    "show_run",
-    "steer_run",
-}
-NOT_TRIED = RUNS_OF_AGENTS | {
+# trials of their own.
+NOT_TRIED = {
     "adopt",
     "announce",
     "birth_marked",
@@ -111,7 +99,7 @@ async def test_every_message_ends_once_whatever_happens_to_a_process(
 
 
 def test_every_point_of_a_role_is_tried() -> None:
-    tried = {row.place.point for row in rows()}
+    tried = {row.place.point for row in rows()} | {row.point for row in rows_of_agents()}
     left = {point.partition("_")[2] for point in faults.points() - tried}
 
     assert left == NOT_TRIED

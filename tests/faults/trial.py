@@ -105,7 +105,7 @@ async def _run_once(ground: Ground, row: Row, rng: random.Random) -> Result:
             for task in trial.beside:
                 task.cancel()
             fleet.close()
-            await _sweep(ground.link, keys, journal)
+            await sweep(ground.link, keys, journal)
 
 
 class _Trial:
@@ -337,7 +337,7 @@ class _Client:
         raise AssertionError("there is no API")
 
 
-async def _sweep(link: Link, keys: Keys, journal: str) -> None:
+async def sweep(link: Link, keys: Keys, journal: str) -> None:
     """Nothing of the colony is left on the server."""
     cursor = b"0"
     while True:
