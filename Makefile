@@ -33,6 +33,9 @@ soak: $(INSTALLED)
 	$(BIN)/python -m bench.race --tree rounds-settle
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.sessions --sessions 500 --questions 20
+	$(BIN)/python -m bench.followers
+	$(BIN)/python -m bench.followers --http
+	$(BIN)/python -m bench.asks --asks 10000 --sessions 50
 	$(BIN)/python -m bench.failover
 	COLONY_SCHEDULES=1000 $(BIN)/python -m pytest --timeout 7200 tests/colonies/test_joins.py
 	$(BIN)/python -m tests.simulator --seeds 5000

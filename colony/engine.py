@@ -17,8 +17,7 @@ from colony.access import Access
 from colony.access.run_feed import RunFeed
 from colony.access.run_follower import Frame, RunFollower
 from colony.agent.asks import Decision, Verdict
-from colony.agent.cursors import entry_of
-from colony.agent.events import Event, place_of
+from colony.agent.events import Event
 from colony.agent.history import HistoryRow
 from colony.agent.record import (
     Disposition,
@@ -89,8 +88,6 @@ class Run:
     session_id: str
     on_disconnect: OnDisconnect = "continue"
     cancel_with_task: bool = False
-    # The cursor in front of its first event, where that is known.
-    behind: str | None = field(default=None, repr=False)
 
     async def events(self) -> AsyncGenerator[Event]:
         """Every event of the run in order, `session.init` first and `result` last.
@@ -117,8 +114,6 @@ class Run:
         """The events with the cursor behind each, a mark where those that were kept end, and a gap
         where what follows begins anew."""
         follower = RunFollower(self.session_id, self.id)
-        if self.behind is not None:
-            follower.place = place_of(entry_of(self.session_id, self.behind))
         marked = False
         while True:
             async with aclosing(self.engine.feed.go_on(follower)) as frames:
@@ -391,8 +386,8 @@ class Engine:
     ) -> list[PendingAsk]:
         """The asks that wait for an answer, of one session or of all."""
         if session_id is not None:
-            await self.session(session_id, owner=owner)
-            return await self._asks.pending(session_id)
+            session = await self.session(session_id, owner=owner)
+            return await self._asks.pending_of(session)
         found = await self._asks.pending()
         if owner is None:
             return found
@@ -465,8 +460,6 @@ class Engine:
     ) -> Run:
         session = await self.session(session_id, owner=owner)
         settings = (await self.access.topology()).settings
-        # Under a key the run may have begun before; its events are then looked for.
-        behind = None if idempotency_key else await self.feed.newest(session_id)
         begun = await self._runs.begin(
             session,
             kind,
@@ -477,7 +470,7 @@ class Engine:
             guard_keep_ms=settings.idempotency_retention_ms,
             session_keep_ms=settings.session_retention_ms,
         )
-        return Run(self, begun.run_id, session_id, on_disconnect, cancel_with_task, behind)
+        return Run(self, begun.run_id, session_id, on_disconnect, cancel_with_task)
 
     async def _is_of(self, session_id: str, owner: str) -> bool:
         with suppress(SessionNotFound):

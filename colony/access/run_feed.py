@@ -20,6 +20,7 @@ from colony.link import Link
 from colony.log import Outage, get_logger
 
 PAGE: Final = 500
+MOST_IN_ONE_MS: Final = 2**64 - 1
 RETRY_S: Final = 0.5
 # A server that may not be listened to keeps nobody from what is in the log.
 LISTEN_S: Final = 5.0
@@ -118,6 +119,8 @@ class RunFeed:
             async for frame in self._anew(follower):
                 yield frame
             return
+        if not begun and follower.run_id is not None:
+            follower.place = await self._before_run(follower)
         async for frame in self._kept(follower):
             yield frame
 
@@ -144,21 +147,17 @@ class RunFeed:
                 follower.buffering = True
 
     async def _before_run(self, follower: RunFollower) -> Place:
-        """The place before the first event that is kept of the run that is followed, or of the
-        newest one."""
-        session, run_id = follower.session_id, follower.run_id
+        """The place before the first event of the run that is followed, or of the newest one."""
+        run_id = follower.run_id
         if run_id is None:
-            found = await self._link.command("HGET", self._keys.agent_session(session), "run_id")
-            run_id = None if found is None else found.decode()
-        place = BEGINNING
-        while page := await _page(self._link, self._keys.session_events(session), place):
-            for event in page:
-                if event.run_id == run_id:
-                    return place
-                place = place_of(event.id or "0")
-            if len(page) < PAGE:
-                break
-        return BEGINNING
+            key = self._keys.agent_session(follower.session_id)
+            found = await self._link.command("HGET", key, "run_id")
+            run_id = "" if found is None else found.decode()
+        first = await self._link.command("HGET", self._keys.run(run_id), "first_event")
+        if first is None:
+            return BEGINNING
+        ms, number = place_of(first.decode())
+        return (ms, number - 1) if number else (ms - 1, MOST_IN_ONE_MS)
 
     @asynccontextmanager
     async def _following(self, follower: RunFollower) -> AsyncIterator[None]:

@@ -126,6 +126,7 @@ if kind == 'retry' then told[2] = { 'model.retry', again[progress] or again.prec
 for seq, event in ipairs(told) do
   local at = redis.call('XADD', events, '*', 'run', id, 'seq', seq, 'kind', event[1],
     'turn', '-1', 'payload', event[2])
+  if seq == 1 then redis.call('HSET', run, 'first_event', at) end
   redis.call('PUBLISH', channel, cmsgpack.pack({ at, id, tostring(seq), event[1], '-1', event[2] }))
 end
 redis.call('HSET', run, 'seq', #told)

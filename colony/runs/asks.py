@@ -8,11 +8,13 @@ from msgpack import unpackb
 from pydantic import JsonValue
 
 from colony.agent.asks import Ask, Decision
+from colony.agent.record import SessionRecord
 from colony.envelope import digest
 from colony.errors import AskNotPending, StaleRunControl
 from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
+from colony.runs.reading import texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +39,27 @@ class RunAsks:
         self.link = link
         self.keys = keys
 
-    async def pending(self, session_id: str | None = None) -> list[PendingAsk]:
-        """The asks that wait, of one session or of all, those that are due first first."""
+    async def pending(self) -> list[PendingAsk]:
+        """The asks that wait, those that are due first first."""
         members = await self.link.command("ZRANGE", self.keys.ask_deadlines(), 0, -1)
         named = [member.decode().split(" ") for member in members]
-        found = [
-            await self.find(run, ask, session)
-            for session, run, ask in named
-            if session_id in (None, session)
-        ]
+        found = [await self.find(run, ask, session) for session, run, ask in named]
         return [ask for ask in found if ask is not None]
+
+    async def pending_of(self, session: SessionRecord) -> list[PendingAsk]:
+        """The asks that a session waits for, those that are due first first."""
+        if not session.pending:
+            return []
+        kept = texts(await self.link.command("HGETALL", self.keys.asks(session.run_id)))
+        asks = [
+            _ask(json.loads(facts))
+            for name, facts in kept.items()
+            if ":" not in name and f"{name}:decision" not in kept
+        ]
+        return [
+            PendingAsk(session.id, session.run_id, ask)
+            for ask in sorted(asks, key=lambda ask: ask.deadline)
+        ]
 
     async def due(self, now_ms: int, limit: int) -> list[tuple[str, str, str]]:
         """Session, run and id of asks whose deadline has passed."""

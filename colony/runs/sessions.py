@@ -18,6 +18,7 @@ from colony.runs.reading import texts
 from colony.topology.model import DEFAULTS
 
 PAGE: Final = 50
+SWEPT_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +206,22 @@ class AgentSessions:
         seconds, micros = await self.link.command("TIME")
         until = int(seconds) * 1000 + int(micros) // 1000 - keep_ms
         everyone = self.keys.agent_sessions("")
-        old = await self.link.command("ZRANGE", everyone, "-inf", until, "BYSCORE", "LIMIT", 0, 256)
-        gone = 0
-        for name in old:
-            session_id, _, owner = name.decode().partition(" ")
-            if not await self.link.command("EXISTS", self.keys.agent_session(session_id)):
-                await self.link.command("ZREM", self.keys.agent_sessions(owner), name)
-                gone += int(await self.link.command("ZREM", everyone, name))
-        return gone
+        gone = offset = 0
+        while True:
+            old = await self.link.command(
+                "ZRANGE", everyone, "-inf", until, "BYSCORE", "LIMIT", offset, SWEPT_AT_ONCE
+            )
+            here = 0
+            for name in old:
+                session_id, _, owner = name.decode().partition(" ")
+                if not await self.link.command("EXISTS", self.keys.agent_session(session_id)):
+                    await self.link.command("ZREM", self.keys.agent_sessions(owner), name)
+                    here += int(await self.link.command("ZREM", everyone, name))
+            gone += here
+            if len(old) < SWEPT_AT_ONCE:
+                return gone
+            # Those that are still kept stand in front of the next ones.
+            offset += len(old) - here
 
 
 def listed(session_id: str, owner: str) -> str:

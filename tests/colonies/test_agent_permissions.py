@@ -69,7 +69,7 @@ def asks_of(colony: AgentColony) -> RunAsks:
 
 
 async def pending(colony: AgentColony) -> list[PendingAsk]:
-    return await asks_of(colony).pending(colony.session_id)
+    return await asks_of(colony).pending_of(await colony.session())
 
 
 async def decide(

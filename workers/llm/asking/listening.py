@@ -70,7 +70,11 @@ class Followers:
         self._hear("reasoning", fragment)
 
     def _hear(self, kind: str, fragment: str) -> None:
-        self._pending[kind].fragments.append(fragment)
+        pending = self._pending[kind]
+        if not pending.fragments:
+            # What began first is told first.
+            self._pending[kind] = self._pending.pop(kind)
+        pending.fragments.append(fragment)
         if self._due is None or self._due.done():
             self._due = asyncio.create_task(self._tell_soon(), name="deltas")
 
@@ -79,7 +83,7 @@ class Followers:
         await self._tell()
 
     async def _tell(self) -> None:
-        for kind, pending in self._pending.items():
+        for kind, pending in tuple(self._pending.items()):
             if pending.fragments:
                 offset, text = pending.take()
                 await self._host.tell(kind, message_id=self._message_id, offset=offset, text=text)
