@@ -36,6 +36,7 @@ from colony.errors import (
     AskNotPending,
     FollowerLagging,
     InvalidArgument,
+    ServerStopping,
     ServerUnavailable,
     SessionNotFound,
     StaleRunControl,
@@ -95,19 +96,23 @@ class Run:
         A server that is away for a while is waited for. Where the log itself is another one
         afterwards, what is told begins anew.
         """
-        done = False
+        over = False
         try:
             async with aclosing(self.frames()) as frames:
                 async for frame in frames:
                     if frame.event is not None:
-                        done = frame.event.kind == "result"
+                        over = frame.event.kind == "result"
                         yield frame.event
+        except ServerStopping:
+            # No run ends because a process does.
+            over = True
+            raise
         except asyncio.CancelledError:
-            if self.cancel_with_task and not done:
+            if self.cancel_with_task and not over:
                 await asyncio.shield(self._cancelled())
             raise
         finally:
-            if self.on_disconnect == "cancel" and not done:
+            if self.on_disconnect == "cancel" and not over:
                 await asyncio.shield(self._cancelled())
 
     async def frames(self) -> AsyncGenerator[Frame]:

@@ -151,7 +151,10 @@ class Keeper:
         """Send an envelope down the quiet lane; False where no edge takes it or it was used up."""
         topology = self.publication.current
         revival = trace.revivals + 1
-        if revival > topology.settings.quiet_revivals or not topology.edges_from(QUIET):
+        if not topology.edges_from(QUIET):
+            return False
+        allowed = topology.settings.quiet_revivals + await self._answered(trace)
+        if revival > allowed:
             return False
         head = _quiet_head(trace, revival, topology.settings.message_default_ttl)
         # Routed only to see whether an edge takes it: what comes of it is the router's to write.
@@ -169,6 +172,14 @@ class Keeper:
             )
         )
         return True
+
+    async def _answered(self, trace: Trace) -> int:
+        """How many calls of tools were answered in a run: however many of them are lost, it goes
+        on as long as it comes further."""
+        if trace.agent_session is None:
+            return 0
+        found = await self.link.command("HGET", self.keys.run(trace.id), "tool_calls")
+        return int(found or 0)
 
     async def _end(self, trace: Trace) -> None:
         await self.traces.end_quiet(trace.id, trace.session)

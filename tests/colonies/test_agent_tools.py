@@ -152,3 +152,12 @@ async def test_model_that_names_its_calls_alike_in_every_turn_is_answered_each_t
     assert [(each["call_id"], each["is_error"]) for each in told] == [("call_0", False)] * 3
     assert '"n": "1-0"' in told[1]["content"]
     assert (await colony.result(run))["stop"] == "end_turn"
+
+
+async def test_a_run_goes_on_however_many_results_are_lost(start: Start) -> None:
+    colony = await start(script=rounds([["look", "change"]] * 7), odd={"/look": "silent"})
+
+    run = await colony.run()
+
+    assert (await colony.result(run))["text"] == "Done."
+    assert [told["is_error"] for told in await results(colony, run)] == [True, False] * 7

@@ -19,7 +19,7 @@ from colony.api.events import COMMENT_S, HEADERS, SEND_TIMEOUT_S
 from colony.api.problems import of_error
 from colony.api.v1.ag_ui import AgUi
 from colony.engine import Engine, Run
-from colony.errors import ColonyError, StaleRunControl
+from colony.errors import ColonyError, ServerStopping, StaleRunControl
 
 Form = Literal["colony", "ag-ui"]
 Events = AsyncGenerator[ServerSentEvent]
@@ -84,6 +84,10 @@ async def _written(
                     yield event
                 if done:
                     return
+    except ServerStopping as error:
+        # No run ends because a process does.
+        done = True
+        yield _error(error)
     except ColonyError as error:
         yield _error(error)
     finally:

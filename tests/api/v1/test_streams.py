@@ -6,7 +6,7 @@ import httpx
 
 from colony.testing.claims import eventually
 from tests.api.v1.conftest import Serve
-from tests.api.v1.served import Told
+from tests.api.v1.served import Told, told
 from tests.colonies.agent_colony import calls, rounds, says
 
 
@@ -156,3 +156,19 @@ async def test_a_stream_keeps_its_connection_by_comments(serve: Serve) -> None:
             return served.server._engine.feed.connections == 1
 
         await eventually(followed)
+
+
+async def test_a_server_that_stops_takes_no_run_along(serve: Serve) -> None:
+    served = await serve(script=[says("one")])
+    session = await served.session()
+    path = f"/v1/sessions/{session}/prompt"
+    sent = {"text": "Go.", "on_disconnect": "cancel"}
+    headers = {"Accept": "text/event-stream"}
+    async with served.http.stream("POST", path, json=sent, headers=headers) as response:
+        events = told(response)
+        await anext(events)
+        served.server.stop()
+        assert [event async for event in events][-1].event == "error"
+
+    await served.harness.finish()
+    assert (await served.engine.session(session)).state == "completed"
