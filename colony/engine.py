@@ -5,6 +5,7 @@ take it up again from any process.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -239,6 +240,7 @@ class Engine:
 
         Raises AgentNotFound, and InvalidArgument for limits and rules that are none.
         """
+        _sayable([model, {effect: [*found] for effect, found in (rules or {}).items()}])
         name = agent.removeprefix("/")
         if name not in await self.agents():
             raise AgentNotFound(agent=agent)
@@ -312,6 +314,7 @@ class Engine:
         """
         if not text.strip():
             raise InvalidArgument(detail="a prompt says something")
+        _sayable(text)
         return await self._begin(
             session_id,
             "prompt",
@@ -382,6 +385,7 @@ class Engine:
         """Say something to the run under way, which takes it up at its next boundary; its id."""
         if not text.strip():
             raise InvalidArgument(detail="a steer says something")
+        _sayable(text)
         await self.session(session_id, owner=owner)
         token = idempotency_key or new_id()
         return await self._runs.steer(session_id, text, run_id=run_id, token=token)
@@ -416,6 +420,7 @@ class Engine:
             raise InvalidArgument(detail="a verdict is allow_once, allow_always or deny")
         if args is not None and verdict != "allow_once":
             raise InvalidArgument(detail="arguments can be edited where a call is allowed once")
+        _sayable([reason, None if args is None else dict(args)])
         session = await self.session(session_id, owner=owner)
         asked = await self._asks.find(run_id, ask_id, session_id)
         if asked is None:
@@ -493,6 +498,14 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _sayable(value: JsonValue) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (UnicodeEncodeError, ValueError, RecursionError):
+        detail = "a text with half a character, a number that is none, or too deep"
+        raise InvalidArgument(detail=detail) from None
 
 
 def _limits(given: Mapping[str, JsonValue] | None) -> Limits | None:

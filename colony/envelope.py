@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ Headers = dict[str, JsonValue]
 
 # Every derived id lives below this namespace, so colony's ids never meet somebody else's uuid5.
 _NAMESPACE = uuid.UUID("6f0f1c1e-6c9f-5a53-9c5e-1d7f3a2b8c40")
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Head(Frozen):
@@ -94,6 +97,11 @@ def new_id() -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be an id that was made here; what cannot names nothing."""
+    return _ID.fullmatch(text) is not None
 
 
 def derived_id(*parts: str | int) -> str:

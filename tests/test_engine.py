@@ -165,6 +165,42 @@ async def test_what_cannot_be_meant_is_refused(start: Start) -> None:
             await asking
 
 
+async def test_half_a_character_is_refused_wherever_something_is_said(start: Start) -> None:
+    harness, engine = await start(script=rounds([["change"]]), permissions={"ask": ["change"]})
+    session = await engine.create_session("assistant")
+    run = await engine.run(session.id, "Go.")
+    await harness.finish()
+    (ask,) = await engine.asks(session.id)
+    half = "\ud800"
+
+    for asking in (
+        engine.create_session("assistant", model=half),
+        engine.create_session("assistant", rules={"allow": [half]}),
+        engine.run(session.id, half),
+        engine.steer(session.id, half),
+        run.resolve(ask.ask.id, "deny", half),
+        run.resolve(ask.ask.id, "allow_once", args={"n": half}),
+        run.resolve(ask.ask.id, "allow_once", args={"n": float("nan")}),
+    ):
+        with pytest.raises(InvalidArgument):
+            await asking
+    assert await engine.asks(session.id) == [ask]
+
+
+async def test_what_is_no_id_names_nothing(start: Start) -> None:
+    _, engine = await start(script=[says("one")])
+    session = await engine.create_session("assistant")
+    run = await engine.run(session.id, "Go.")
+
+    for named in (f"{session.id}:events", f"{session.id}:history", "", "*", f"{session.id}\n"):
+        with pytest.raises(SessionNotFound):
+            await engine.session(named)
+    for named in (f"{run.id}:log", f"{run.id}:run", "", "*"):
+        with pytest.raises(StaleRunControl):
+            await engine.cancel(session.id, named)
+    assert (await engine.session(session.id)).live
+
+
 async def test_an_ask_is_answered_once_and_by_the_run_that_asks(start: Start) -> None:
     harness, engine = await start(script=rounds([["change"]]), permissions={"ask": ["change"]})
     session = await engine.create_session("assistant")

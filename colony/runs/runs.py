@@ -11,7 +11,7 @@ from colony.agent.record import Limits, RunKind, RunRecord, SessionRecord
 from colony.blobs import Blobs
 from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
-from colony.envelope import Head, derived_id, digest, new_id
+from colony.envelope import Head, derived_id, digest, is_id, new_id
 from colony.errors import (
     BlobUnavailable,
     ColonyError,
@@ -192,6 +192,8 @@ class Runs:
 
         Raises StaleRunControl where the session has no such run.
         """
+        if not is_id(run_id):
+            raise StaleRunControl(session_id=session_id)
         answer = await end_run(self.link, self.keys, run_id, session_id, cause=cause, reason=reason)
         if answer[0] == b"unknown":
             raise StaleRunControl(session_id=session_id)

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from colony.agent.history import HistoryRow
 from colony.agent.record import Limits, SessionRecord
-from colony.envelope import digest, new_id
+from colony.envelope import digest, is_id, new_id
 from colony.errors import CursorMalformed, SessionBusy, SessionNotFound
 from colony.keys import Keys
 from colony.link import Link
@@ -103,7 +103,9 @@ class AgentSessions:
 
     async def get(self, session_id: str, *, owner: str | None = None) -> SessionRecord:
         """A session; raises SessionNotFound where there is none, or it is not the owner's."""
-        fields = await self.link.command("HGETALL", self.keys.agent_session(session_id))
+        key = self.keys.agent_session(session_id)
+        # What is no id could name a key of something else.
+        fields = await self.link.command("HGETALL", key) if is_id(session_id) else None
         if not fields:
             raise SessionNotFound(session_id=session_id)
         session = SessionRecord.read(session_id, texts(fields))

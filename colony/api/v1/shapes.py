@@ -18,7 +18,7 @@ class NewSession(Frozen):
     """A session to be made. `rules` are permission rules by their effect."""
 
     agent: Text
-    model: str = ""
+    model: Annotated[str, Field(max_length=256)] = ""
     limits: Limits | None = None
     rules: dict[Literal["allow", "ask", "deny"], list[str]] | None = None
     ask_policy: Literal["ask", "deny"] = "ask"
