@@ -31,6 +31,7 @@ from colony.agent.record import (
 )
 from colony.agent.rules import RuleSet
 from colony.body import Entry, explain
+from colony.config import Config
 from colony.envelope import digest, new_id
 from colony.errors import (
     AgentNotFound,
@@ -46,6 +47,7 @@ from colony.errors import (
 from colony.runs import AgentSessions, Runs
 from colony.runs.asks import PendingAsk, RunAsks
 from colony.runs.sessions import SessionPage
+from colony.servers import server_of
 
 RETRY_S: Final = 0.5
 
@@ -205,9 +207,15 @@ class Engine:
         self._owns_access = False
 
     @classmethod
-    async def connect(cls, url: str, *, colony: str = "colony") -> Self:
-        """An engine over a connection of its own; raises ServerUnavailable where there is none."""
-        engine = cls(Access(url, colony))
+    async def connect(cls, url: str | None = None, *, colony: str | None = None) -> Self:
+        """An engine over a connection of its own.
+
+        What is not given is as for the command line: the settings name it, and the server is
+        otherwise that of `colony up` on this host. Raises ServerUnavailable where none answers,
+        ServerMissing where none is named or runs.
+        """
+        config = Config.load({"name": colony})
+        engine = cls(Access(url or server_of(config), config.name))
         engine._owns_access = True
         await engine.access.link.open()
         return engine

@@ -136,8 +136,8 @@ class SyncEngine:
         self.engine = engine
 
     @classmethod
-    def connect(cls, url: str, *, colony: str = "colony") -> Self:
-        """An engine over a connection of its own; raises ServerUnavailable where there is none."""
+    def connect(cls, url: str | None = None, *, colony: str | None = None) -> Self:
+        """An engine over a connection of its own, as `Engine.connect` finds it."""
         loop = _Loop()
         try:
             return cls(loop, loop.wait(Engine.connect(url, colony=colony)))

@@ -34,7 +34,7 @@ class Arguments(click.ParamType[dict[str, Any]]):
 
 @click.group()
 def asks() -> None:
-    """Calls that agents make only when somebody lets them."""
+    """List and answer what agents ask: calls they make only when somebody lets them."""
 
 
 @asks.command("list")

@@ -69,8 +69,8 @@ def doctor(config: "Config", root: Path, output: str) -> None:
 
 def _running(config: "Config") -> str | None:
     """The server that is named, or runs for `colony up`."""
-    from colony.cli.options import server_of
     from colony.errors import ServerMissing
+    from colony.servers import server_of
 
     try:
         return server_of(config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colony.cli.options import ROOT, reaches_rq, runs_colony, server_of
+from colony.cli.options import ROOT, reaches_rq, runs_colony
 from colony.cli.roles import import_from, serve
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def jobs(
     """Run processes that take jobs, until SIGTERM; a job that runs is given the drain time."""
     from colony.errors import ConfigError
     from colony.sentinel import names_sentinels
+    from colony.servers import server_of
 
     url = server_of(config)
     rq_url = config.rq or url

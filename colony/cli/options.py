@@ -73,23 +73,6 @@ def named(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     return value
 
 
-def server_of(config: "Config") -> str:
-    """The address of the server: the one that is named, or else that of `colony up`.
-
-    Raises ServerMissing where there is neither.
-    """
-    from colony.embedded import url_in
-    from colony.errors import ServerMissing
-
-    url = config.redis or url_in(config.home)
-    if url is None:
-        raise ServerMissing(
-            detail=f"no server runs for the colony {config.name!r}: start one with `colony up`, "
-            "or point --redis or COLONY_REDIS_URL at one"
-        )
-    return url
-
-
 def _decorated(
     command: Callable[Concatenate["Config", P], R],
     options: tuple[Callable[[Any], Any], ...],

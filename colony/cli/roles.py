@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from colony.cli.options import ROOT, reaches_rq, runs_colony, server_of, serves_grpc
+from colony.cli.options import ROOT, reaches_rq, runs_colony, serves_grpc
 
 if TYPE_CHECKING:
     from colony.config import Config
@@ -24,6 +24,7 @@ def router(config: "Config") -> None:
     """Run a router with its keeper, until SIGTERM; it drains first."""
     from colony.keys import Keys
     from colony.roles import Router
+    from colony.servers import server_of
     from colony.up import pace_of
 
     serve(Router(server_of(config), Keys(config.name), pace_of(config)))
@@ -47,6 +48,7 @@ def worker(
     """Run a worker that hosts cells, until SIGTERM; it drains first."""
     from colony.keys import Keys
     from colony.roles import Worker
+    from colony.servers import server_of
     from colony.topology.substitution import variables
     from colony.up import pace_of
 
@@ -74,6 +76,7 @@ def api(config: "Config") -> None:
     An address that other hosts can reach needs COLONY_API_TOKEN, or COLONY_API_TOKENS_FILE.
     """
     from colony.api.server import Server
+    from colony.servers import server_of
     from colony.up import rpc_servers
 
     host, port = config.address

@@ -21,7 +21,7 @@ PAGE: Final = 100
 
 @click.group()
 def runs() -> None:
-    """Sessions of agents and their runs; each is named by the id of the session or of the run."""
+    """Look at sessions of agents and their runs, each named by its id; watch, cancel, retry one."""
 
 
 @runs.command("list")

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from colony.access import Access, promptly
-from colony.cli.options import server_of
 from colony.config import Config
 from colony.errors import ServerUnavailable
 from colony.link import check_server
+from colony.servers import server_of
 
 T = TypeVar("T")
 

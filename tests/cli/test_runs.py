@@ -1,9 +1,12 @@
 """Runs and asks of agents, seen and steered from the command line."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from colony.errors import ServerMissing
+from colony.sync import SyncEngine
 from colony.testing.model_server import ModelServer
 from tests.cli.agents import agent_up, piped
 from tests.cli.conftest import Colony
@@ -96,3 +99,22 @@ def test_a_run_that_did_not_fail_is_not_made_again(asking: Colony) -> None:
     refused = asking("runs", "retry", session, status=2)
 
     assert "session_awaiting" in refused.stderr or "ineligible" in refused.stderr
+
+
+def test_an_engine_finds_the_server_that_the_command_line_finds(
+    asking: Colony, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in asking.env.items():
+        monkeypatch.setenv(name, value)
+
+    with SyncEngine.connect() as engine:
+        assert engine.agents() == ["assistant"]
+
+
+def test_an_engine_says_that_no_server_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLONY_DATA", str(tmp_path))
+
+    with pytest.raises(ServerMissing, match="colony up"):
+        SyncEngine.connect()
