@@ -19,11 +19,16 @@ _EMISSIONS = TypeAdapter(list[Emission])
 
 
 async def once(
-    host: LiveHost, attempt: str, handle: Callable[[], Awaitable[Sequence[Emission]]]
+    host: LiveHost,
+    attempt: str,
+    handle: Callable[[], Awaitable[Sequence[Emission]]],
+    *,
+    confirmed: Callable[[], Awaitable[bool]] | None = None,
 ) -> Sequence[Emission]:
     """What `handle` gives, or what an earlier attempt gave.
 
-    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word.
+    Raises OutcomeUnknown, and handles nothing, where an earlier one was begun and has left no word,
+    and where it is not `confirmed` that this one will be remembered.
     """
     intent = await host.record(INTENT, attempt.encode())
     if intent != attempt.encode():
@@ -31,6 +36,8 @@ async def once(
         if found is None:
             raise OutcomeUnknown(path=host.spec.path)
         return found
+    if confirmed is not None and not await confirmed():
+        raise OutcomeUnknown(path=host.spec.path)
     emissions = await handle()
     outcome = _written(emissions, host)
     if len(outcome) <= LARGEST_BYTES:

@@ -171,6 +171,10 @@ class Keys:
         """Sorted set: pending asks, as `session run ask`, by the millisecond of their deadline."""
         return self._key("agents", "asks")
 
+    def replicated(self) -> str:
+        """String: the newest write of whoever asks whether replicas have what came before it."""
+        return self._key("replicated")
+
     def run(self, run_id: str) -> str:
         """Hash: record of a run."""
         return self._key("trace", run_id, "run")

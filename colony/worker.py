@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +31,7 @@ from colony.keys import Keys
 from colony.log import get_logger
 from colony.long_results import shelved
 from colony.publication import Publication
+from colony.replicas import Replicas
 from colony.requests import Recent
 from colony.results import bounded, failed_handle, failed_result
 from colony.routing import COLONY, answer
@@ -177,13 +178,29 @@ class WorkerDesk:
 
         asked_again = False
         try:
-            return await attempts.once(host, token, begin)
+            return await self.begin_once(host, token, begin, delivery)
         except ServerUnavailable:
             asked_again = True
             raise
         finally:
             if not asked_again:
                 self._tokens.pop(delivery, None)
+
+    async def begin_once(
+        self,
+        host: LiveHost,
+        attempt: str,
+        handle: Callable[[], Awaitable[Sequence[Emission]]],
+        delivery: Delivery,
+    ) -> Sequence[Emission]:
+        """What an attempt gives that is the first; where the tree says so, only if a replica knows
+        of it as well."""
+        if self.publication.current.settings.durability == "server":
+            return await attempts.once(host, attempt, handle)
+        replicas = Replicas(self.streams.link.url, self.keys)
+        return await attempts.once(
+            host, attempt, handle, confirmed=lambda: replicas.have_it(delivery.server)
+        )
 
     def is_once(self, hosted: Hosted, envelope: Envelope) -> bool:
         """Whether a handle that was begun and cut off is not begun again."""

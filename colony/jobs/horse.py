@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from colony import attempts, faults
+from colony import faults
 from colony.blobs import Blobs
 from colony.cell import Cell
 from colony.config import Config
@@ -73,7 +73,7 @@ class HorseDesk(WorkerDesk):
 
         if hosted.tool is None or hosted.tool.declaration.read_only:
             return await handle()
-        return await attempts.once(host, self.attempt, handle)
+        return await self.begin_once(host, self.attempt, handle, delivery)
 
 
 class _Horse:

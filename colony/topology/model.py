@@ -39,6 +39,7 @@ class ColonySettings(Frozen):
     dead_letter_retention_ms: Retention = 2_592_000_000
     idempotency_retention_ms: Retention = 86_400_000
     session_retention_ms: Retention = 604_800_000
+    durability: Literal["server", "replica"] = "server"
     # Read for the sake of trees written for meclaw; nothing here depends on them.
     mailbox_default_capacity: PositiveInt = 1000
     idle_timeout_default_ms: PositiveInt = 60_000

@@ -161,3 +161,19 @@ async def test_a_run_goes_on_however_many_results_are_lost(start: Start) -> None
 
     assert (await colony.result(run))["text"] == "Done."
     assert [told["is_error"] for told in await results(colony, run)] == [True, False] * 7
+
+
+async def test_a_change_that_no_replica_would_remember_is_not_made(
+    redis_url: str, tmp_path: Path
+) -> None:
+    spec = agent_tree(tmp_path, script=rounds([["change", "look"]]))
+    settings = spec.settings.model_copy(update={"durability": "replica"})
+    harness = Harness(redis_url, spec.model_copy(update={"settings": settings}), root=ROOT)
+    async with harness:
+        colony = AgentColony(harness)
+        run = await colony.run()
+
+        (change, look) = await results(colony, run)
+        assert "outcome_unknown" in change["content"]
+        assert not look["is_error"]
+        assert (await colony.result(run))["text"] == "Done."
