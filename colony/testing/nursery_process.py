@@ -57,7 +57,7 @@ def main() -> None:
             _become(order, nursery)
         _living.add(process)
         _answer(process)
-    for process in _living:
+    for process in tuple(_living):
         if _status(process) is None:
             os.kill(process, signal.SIGKILL)
 

@@ -159,14 +159,14 @@ class _Trial:
         return await self._ended(run_id, sums)
 
     async def _ended(self, run_id: str, sums: Sums) -> Result:
-        async with asyncio.timeout(PATIENCE_S):
-            try:
-                ending = asyncio.create_task(self._engine.attach(self._session, run_id).result())
-                while not ending.done():
-                    self._take_over()
-                    await asyncio.wait([ending], timeout=POLL_S)
-            except TimeoutError:
-                raise AssertionError(f"{run_id} does not end") from None
+        ending = asyncio.create_task(self._engine.attach(self._session, run_id).result())
+        self._beside.append(ending)
+        deadline = time.monotonic() + PATIENCE_S
+        while not ending.done():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{run_id} does not end")
+            self._take_over()
+            await asyncio.wait([ending], timeout=POLL_S)
         sums.ended += 1
         if self._hit is not None and not self._recovery_s:
             self._recovery_s = time.monotonic() - self._hit
