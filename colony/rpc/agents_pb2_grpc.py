@@ -51,8 +51,9 @@ class AgentsServicer:
 
     def Converse(self, request_iterator, context):
         """Hold a session: messages of a client are answered in their order, and events are told as they
-        happen. A client that has said all closes its side; the call then ends with the last run that
-        is under way. One that goes away ends nothing, but for runs that were to go with it.
+        happen. A client that has said all closes its side; the call then ends with the run that is
+        under way or, where none is, once all that is kept has been told. One that goes away ends
+        nothing, but for runs that were to go with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,8 +37,9 @@ class AgentsStub:
     def __new__(cls, channel: _aio.Channel) -> AgentsAsyncStub: ...
     Converse: _grpc.StreamStreamMultiCallable[_agents_pb2.ClientMessage, _agents_pb2.ServerMessage]
     """Hold a session: messages of a client are answered in their order, and events are told as they
-    happen. A client that has said all closes its side; the call then ends with the last run that
-    is under way. One that goes away ends nothing, but for runs that were to go with it.
+    happen. A client that has said all closes its side; the call then ends with the run that is
+    under way or, where none is, once all that is kept has been told. One that goes away ends
+    nothing, but for runs that were to go with it.
     """
     RetryStart: _grpc.UnaryStreamMultiCallable[_agents_pb2.RetryRequest, _agents_pb2.ServerMessage]
     """Make the step again that a session has failed in, and tell the run to its result."""
@@ -48,8 +49,9 @@ class AgentsAsyncStub(AgentsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Converse: _aio.StreamStreamMultiCallable[_agents_pb2.ClientMessage, _agents_pb2.ServerMessage]  # type: ignore[assignment]
     """Hold a session: messages of a client are answered in their order, and events are told as they
-    happen. A client that has said all closes its side; the call then ends with the last run that
-    is under way. One that goes away ends nothing, but for runs that were to go with it.
+    happen. A client that has said all closes its side; the call then ends with the run that is
+    under way or, where none is, once all that is kept has been told. One that goes away ends
+    nothing, but for runs that were to go with it.
     """
     RetryStart: _aio.UnaryStreamMultiCallable[_agents_pb2.RetryRequest, _agents_pb2.ServerMessage]  # type: ignore[assignment]
     """Make the step again that a session has failed in, and tell the run to its result."""
@@ -62,8 +64,9 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agents_pb2.ServerMessage], _abc.AsyncIterator[_agents_pb2.ServerMessage]]:
         """Hold a session: messages of a client are answered in their order, and events are told as they
-        happen. A client that has said all closes its side; the call then ends with the last run that
-        is under way. One that goes away ends nothing, but for runs that were to go with it.
+        happen. A client that has said all closes its side; the call then ends with the run that is
+        under way or, where none is, once all that is kept has been told. One that goes away ends
+        nothing, but for runs that were to go with it.
         """
 
     @_abc_1.abstractmethod

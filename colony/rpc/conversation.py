@@ -1,12 +1,15 @@
 """Conversation: one call of a client that holds a session: what it says, and what it is told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
+from colony.access.run_follower import Frame, RunFollower
+from colony.agent.cursors import entry_of
+from colony.agent.events import place_of
 from colony.agent.record import SessionRecord
 from colony.engine import Engine
-from colony.errors import ColonyError, InvalidArgument, StaleRunControl
+from colony.errors import ColonyError, InvalidArgument
 from colony.principals import Principal
 from colony.rpc import agents_pb2 as pb
 from colony.rpc import telling
@@ -17,7 +20,8 @@ Send = Callable[[pb.ServerMessage], Awaitable[None]]
 class Conversation:
     """A session that a client holds.
 
-    It ends when the client has said all and no run is under way that it has begun or found.
+    It ends once the client has said all, with the run that is then under way; where none is, once
+    everything that is kept has been told.
     """
 
     def __init__(self, engine: Engine, who: Principal, send: Send) -> None:
@@ -26,9 +30,10 @@ class Conversation:
         self._sending = asyncio.Lock()
         self._send = send
         self._session = ""
-        self._under_way: set[str] = set()
         self._take_along: set[str] = set()
-        self._said_all = False
+        # The runs whose result was told, and with them the run that is none.
+        self._ended = {""}
+        self._marked = False
 
     async def hold(self, said: AsyncIterator[pb.ClientMessage]) -> None:
         """Hold it to its end; raises the error that ends it before."""
@@ -36,28 +41,27 @@ class Conversation:
         if first is None or first.WhichOneof("kind") != "open":
             raise InvalidArgument(detail="a conversation begins with open")
         session = await self._opened(first.open)
+        follower = RunFollower(session.id)
+        if first.open.cursor:
+            follower.place = place_of(entry_of(session.id, first.open.cursor))
         self._session = session.id
-        if session.live:
-            self._under_way.add(session.run_id)
         await self._tell(telling.session(session))
         await self._tell(telling.accepted(first.id))
-        following = asyncio.create_task(self._follow(first.open.cursor or None))
         hearing = asyncio.create_task(self._hear(said))
         try:
-            await asyncio.wait({following, hearing}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.result()
-            await hearing
-            if self._under_way:
-                await following
+            async with aclosing(self._engine.feed.go_on(follower)) as frames:
+                await self._follow(frames, hearing)
+            if not hearing.result():
+                # What was written a moment ago may not have been heard yet.
+                async for frame in self._engine.feed.go_on(follower, follow=False):
+                    await self._tell_frame(frame)
         finally:
-            for task in (following, hearing):
-                task.cancel()
-            await asyncio.gather(following, hearing, return_exceptions=True)
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
 
     async def take_along(self) -> None:
         """End the runs that were to go with the client."""
-        for run_id in self._take_along & self._under_way:
+        for run_id in self._take_along - self._ended:
             with suppress(ColonyError):
                 await self._engine.cancel(self._session, run_id)
 
@@ -70,23 +74,34 @@ class Conversation:
             case _:
                 raise InvalidArgument(detail="open names an agent or a session")
 
-    async def _follow(self, cursor: str | None) -> None:
-        async with aclosing(self._engine.follow(self._session, cursor=cursor)) as frames:
-            async for frame in frames:
-                await self._tell(telling.frame(frame))
-                if frame.event is not None and frame.event.kind == "result":
-                    self._under_way.discard(frame.event.run_id)
-                    if self._said_all and not self._under_way:
-                        return
+    async def _follow(self, frames: AsyncGenerator[Frame], hearing: "asyncio.Task[str]") -> None:
+        """Tell what comes until the client has said all and the run it leaves under way ended."""
+        coming: asyncio.Task[Frame] | None = None
+        try:
+            while not (hearing.done() and hearing.result() in self._ended):
+                if coming is None:
+                    coming = asyncio.create_task(_next(frames))
+                waited = {coming} if hearing.done() else {coming, hearing}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    frame, coming = coming.result(), None
+                    await self._tell_frame(frame)
+        finally:
+            # Nothing is lost with it: a frame that has come was told.
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
 
-    async def _hear(self, said: AsyncIterator[pb.ClientMessage]) -> None:
+    async def _hear(self, said: AsyncIterator[pb.ClientMessage]) -> str:
+        """Answer what is said; the run that is under way when that is all, empty for none."""
         async for message in said:
             try:
                 answer = await self._answer(message)
             except ColonyError as error:
                 answer = telling.refused(message.id, error)
             await self._tell(answer)
-        self._said_all = True
+        session = await self._engine.session(self._session)
+        return session.run_id if session.live else ""
 
     async def _answer(self, message: pb.ClientMessage) -> pb.ServerMessage:
         match message.WhichOneof("kind"):
@@ -104,7 +119,7 @@ class Conversation:
                     self._session,
                     asked.text,
                     run_id=asked.run_id,
-                    idempotency_key=asked.idempotency_key or None,
+                    idempotency_key=telling.key_in(asked.idempotency_key),
                 )
                 return telling.accepted(message.id, run_id=run_id)
             case _:
@@ -116,12 +131,9 @@ class Conversation:
             self._session,
             asked.text,
             limits=telling.object_in(asked.limits_json, "limits_json"),
-            idempotency_key=asked.idempotency_key or None,
+            idempotency_key=telling.key_in(asked.idempotency_key),
             on_disconnect=how,
         )
-        # Under a key it may have ended before; its result was then told, or will not come again.
-        if (await self._engine.session(self._session)).live:
-            self._under_way.add(run.id)
         if how == "cancel":
             self._take_along.add(run.id)
         return telling.accepted(message_id, run_id=run.id)
@@ -134,12 +146,20 @@ class Conversation:
             telling.verdict_of(asked.verdict),
             asked.reason,
             args=telling.object_in(asked.args_json, "args_json"),
-            idempotency_key=asked.idempotency_key or None,
+            idempotency_key=telling.key_in(asked.idempotency_key),
             actor=self._who.name,
         )
         return telling.accepted(
             message_id, run_id=asked.run_id, verdict=decision.verdict, learned=decision.learned
         )
+
+    async def _tell_frame(self, frame: Frame) -> None:
+        if frame.phase == "mark" and self._marked:
+            return
+        self._marked = frame.phase == "mark" or (self._marked and frame.phase != "gap")
+        await self._tell(telling.frame(frame))
+        if frame.event is not None and frame.event.kind == "result":
+            self._ended.add(frame.event.run_id)
 
     async def _tell(self, message: pb.ServerMessage) -> None:
         # Writing waits until the client has room for more.
@@ -147,23 +167,5 @@ class Conversation:
             await self._send(message)
 
 
-async def tell_retry(engine: Engine, who: Principal, asked: pb.RetryRequest, send: Send) -> None:
-    """Make the step again that a session has failed in, and tell the run to its result."""
-    how = telling.on_disconnect(asked.on_disconnect)
-    run = await engine.retry(
-        asked.session_id,
-        owner=who.owner,
-        idempotency_key=asked.idempotency_key or None,
-        on_disconnect=how,
-    )
-    done = False
-    try:
-        await send(telling.session(await engine.session(asked.session_id)))
-        async with aclosing(run.frames()) as frames:
-            async for frame in frames:
-                done = frame.event is not None and frame.event.kind == "result"
-                await send(telling.frame(frame))
-    finally:
-        if how == "cancel" and not done:
-            with suppress(StaleRunControl):
-                await asyncio.shield(run.cancel())
+async def _next(frames: AsyncGenerator[Frame]) -> Frame:
+    return await anext(frames)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
@@ -9,13 +10,14 @@ from grpc.aio import ServicerContext
 
 from colony.access import Access
 from colony.engine import Engine
-from colony.errors import ColonyError, ConfigError
+from colony.errors import ColonyError, ConfigError, ServerUnavailable
 from colony.log import Outage, get_logger
 from colony.principals import Principal, Principals
 from colony.redaction import without_login
 from colony.rpc import agents_pb2 as pb
 from colony.rpc import agents_pb2_grpc
-from colony.rpc.conversation import Conversation, tell_retry
+from colony.rpc.conversation import Conversation
+from colony.rpc.retry import Retry
 from colony.rpc.statuses import end, status_of
 
 MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024
@@ -61,7 +63,7 @@ class RpcServer:
             ]
         )
         agents_pb2_grpc.add_AgentsServicer_to_server(
-            _Agents(self._engine, self._principals), server
+            _Agents(self._engine, self._principals, self._stopping), server
         )
         try:
             self._port = server.add_insecure_port(self.address)
@@ -89,45 +91,55 @@ class RpcServer:
 class _Agents(agents_pb2_grpc.AgentsServicer):
     # That a handler may be a coroutine that writes, the types of grpc do not know.
 
-    def __init__(self, engine: Engine, principals: Principals) -> None:
+    def __init__(self, engine: Engine, principals: Principals, stopping: asyncio.Event) -> None:
         self._engine = engine
         self._principals = principals
+        self._stopping = stopping
 
     async def Converse(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.ClientMessage], context: Context
     ) -> None:
         """Hold a session."""
-        try:
-            who = self._who(context)
-            talk = Conversation(self._engine, who, context.write)
-            try:
+        async with self._answering(context):
+            talk = Conversation(self._engine, self._who(context), context.write)
+            async with self._leaving(talk):
                 await talk.hold(request_iterator)
-            except asyncio.CancelledError:
-                # The client is gone, and nobody waits for this.
-                await asyncio.shield(talk.take_along())
-                raise
-        except ColonyError as error:
-            await _fail(context, error)
 
     async def RetryStart(  # type: ignore[override]
         self, request: pb.RetryRequest, context: Context
     ) -> None:
         """Make a step again, and tell the run."""
+        async with self._answering(context):
+            retry = Retry(self._engine, self._who(context), context.write)
+            async with self._leaving(retry):
+                await retry.hold(request)
+
+    @asynccontextmanager
+    async def _answering(self, context: Context) -> AsyncIterator[None]:
+        """An error of colony in here ends the call with its status and code."""
         try:
-            await tell_retry(self._engine, self._who(context), request, context.write)
+            yield
         except ColonyError as error:
-            await _fail(context, error)
+            if status_of(error) is grpc.StatusCode.INTERNAL:
+                log.error(error.code, detail=str(error))
+            elif isinstance(error, ServerUnavailable):
+                Outage.report(log, error)
+            await end(context, error)
+
+    @asynccontextmanager
+    async def _leaving(self, call: Conversation | Retry) -> AsyncIterator[None]:
+        """A client that goes away in here takes along the runs that were to go with it."""
+        try:
+            yield
+        except (asyncio.CancelledError, grpc.aio.InternalError):
+            # Nobody waits for this. A process that stops looks the same, and takes no run along.
+            if not self._stopping.is_set():
+                await asyncio.shield(call.take_along())
+            # What was being written when the client went has failed: no error of ours.
+            raise asyncio.CancelledError from None
 
     def _who(self, context: Context) -> Principal:
         shown = dict(context.invocation_metadata() or ()).get("authorization", "")
         text = shown if isinstance(shown, str) else shown.decode(errors="replace")
         scheme, _, token = text.partition(" ")
         return self._principals.who(token.strip() if scheme.lower() == "bearer" else None)
-
-
-async def _fail(context: Context, error: ColonyError) -> None:
-    if status_of(error) is grpc.StatusCode.INTERNAL:
-        log.error(error.code, detail=str(error))
-    elif status_of(error) is grpc.StatusCode.UNAVAILABLE:
-        Outage.report(log, error)
-    await end(context, error)

@@ -26,6 +26,9 @@ from colony.errors import (
 # Where the stable code of an error stands.
 CODE: Final = "colony-code"
 
+# A sentence may repeat what a client has sent, and a header that is too long hides the status.
+LONGEST: Final = 500
+
 _STATUS: Final[Mapping[type[ColonyError], grpc.StatusCode]] = {
     Unauthorized: grpc.StatusCode.UNAUTHENTICATED,
     InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -49,7 +52,14 @@ def status_of(error: ColonyError) -> grpc.StatusCode:
     return next(found, grpc.StatusCode.INTERNAL)
 
 
+def sentence_of(error: ColonyError) -> str:
+    """What an error says, cut to a length that every client takes."""
+    told = str(error)
+    return told if len(told) <= LONGEST else f"{told[:LONGEST]}..."
+
+
 async def end(context: "ServicerContext[Any, Any]", error: ColonyError) -> NoReturn:
     """End a call with an error."""
-    await context.abort(status_of(error), str(error), trailing_metadata=((CODE, error.code),))
+    trailing = ((CODE, error.code),)
+    await context.abort(status_of(error), sentence_of(error), trailing_metadata=trailing)
     raise AssertionError("a call that was aborted goes on")

@@ -12,6 +12,9 @@ from colony.agent.record import SessionRecord
 from colony.engine import OnDisconnect
 from colony.errors import ColonyError, InvalidArgument
 from colony.rpc import agents_pb2 as pb
+from colony.rpc.statuses import sentence_of
+
+MAX_KEY: Final = 255
 
 _VERDICTS: Final[dict[int, Verdict]] = {
     pb.VERDICT_ALLOW_ONCE: "allow_once",
@@ -60,7 +63,8 @@ def accepted(
 
 def refused(asked: str, error: ColonyError) -> pb.ServerMessage:
     """That a message of the client was not."""
-    return pb.ServerMessage(refused=pb.Refused(id=asked, code=error.code, message=str(error)))
+    told = pb.Refused(id=asked, code=error.code, message=sentence_of(error))
+    return pb.ServerMessage(refused=told)
 
 
 def verdict_of(number: int) -> Verdict:
@@ -76,14 +80,31 @@ def on_disconnect(number: int) -> OnDisconnect:
     return "cancel" if number == pb.ON_DISCONNECT_CANCEL else "continue"
 
 
+def key_in(text: str) -> str | None:
+    """An idempotency key, None where there is no text; raises InvalidArgument for what is none."""
+    if len(text) > MAX_KEY or not text.isprintable():
+        raise InvalidArgument(detail=f"an idempotency key has 1 to {MAX_KEY} printable characters")
+    return text or None
+
+
 def object_in(text: str, name: str) -> dict[str, JsonValue] | None:
-    """A JSON object, None where there is no text; raises InvalidArgument for another value."""
+    """A JSON object, None where there is no text; raises InvalidArgument for another value, and for
+    what another reader would take for something else."""
     if not text:
         return None
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_once)
+        # Numbers without end and half a surrogate pair can be read here, and sent to nobody.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidArgument(detail=f"{name} is not a JSON object")
     return found
+
+
+def _once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key is given twice in one object")
+    return values

@@ -1,9 +1,6 @@
 """Agents over gRPC: a conversation, a retry, and what is refused."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -13,72 +10,10 @@ from colony.rpc import agents_pb2 as pb
 from colony.testing.claims import eventually
 from colony.testing.model_server import ModelServer
 from tests.colonies.agent_colony import rounds, says
-from tests.rpc.conftest import Reach, Reached
+from tests.rpc.client import Client, fails, opening, talking
+from tests.rpc.conftest import Reach
 
 ASKING: Any = {"script": rounds([["change"]]), "permissions": {"ask": ["change"]}}
-OPEN = pb.ClientMessage(id="open", open=pb.Open(agent="assistant"))
-
-
-class Client:
-    """One call of a client, and all that it was told."""
-
-    def __init__(self, reached: Reached, call: Any) -> None:
-        self.reached = reached
-        self.call = call
-        self.told: list[pb.ServerMessage] = []
-
-    async def say(self, **kind: Any) -> None:
-        """Say something; the id of the message is its kind."""
-        (name,) = kind
-        await self.call.write(pb.ClientMessage(id=name, **kind))
-
-    async def until(self, kind: str, name: str = "") -> Any:
-        """What is told of that kind: an event by its name, an answer by the message it is to."""
-        async with asyncio.timeout(20):
-            while (message := await self.call.read()) is not grpc.aio.EOF:
-                self.told.append(message)
-                found = getattr(message, kind)
-                named = found.kind if kind == "event" else getattr(found, "id", "")
-                if message.WhichOneof("kind") == kind and name in ("", named):
-                    return found
-        raise AssertionError(f"no {kind} {name} in {self.told}")
-
-    async def rest(self) -> list[Any]:
-        """The events that are told until the call ends."""
-        async with asyncio.timeout(20):
-            while (message := await self.call.read()) is not grpc.aio.EOF:
-                self.told.append(message)
-        return [m.event for m in self.told if m.WhichOneof("kind") == "event"]
-
-    async def run(self) -> str:
-        """A run that was begun, and is not stepped yet; its id."""
-        await self.say(prompt=pb.Prompt(text="Go."))
-        return str((await self.until("accepted", "prompt")).run_id)
-
-    async def asked(self) -> Any:
-        """What the run asks for."""
-        await self.reached.harness.finish()
-        return json.loads((await self.until("event", "permission.ask")).payload_json)
-
-
-@asynccontextmanager
-async def talking(
-    reached: Reached, opened: pb.ClientMessage = OPEN, token: str | None = None
-) -> AsyncIterator[Client]:
-    metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-    call = reached.agents.Converse(metadata=metadata)
-    await call.write(opened)
-    try:
-        yield Client(reached, call)
-    finally:
-        call.cancel()
-
-
-async def fails(client: Client, status: grpc.StatusCode, code: str) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await client.rest()
-    assert failed.value.code() is status
-    assert dict(failed.value.trailing_metadata() or ())["colony-code"] == code
 
 
 async def test_a_prompt_is_told_to_its_result_and_the_call_ends(reach: Reach) -> None:
@@ -182,8 +117,8 @@ async def test_a_client_that_comes_back_is_told_exactly_the_rest(reach: Reach) -
         log = [event for event in await client.rest() if event.cursor]
 
     for cut in (0, 3, len(log) - 2):
-        opened = pb.Open(session_id=session.session_id, cursor=log[cut].cursor)
-        async with talking(reached, pb.ClientMessage(id="open", open=opened)) as client:
+        opened = opening(session.session_id, log[cut].cursor)
+        async with talking(reached, opened) as client:
             told = [await client.until("event") for _ in log[cut + 1 :]]
             await client.until("live")
         assert told == log[cut + 1 :]
@@ -215,8 +150,7 @@ async def test_a_session_of_somebody_else_is_not_found(reach: Reach) -> None:
         session = (await client.until("session")).session_id
 
     for named in (session, "nothing"):
-        opened = pb.ClientMessage(id="open", open=pb.Open(session_id=named))
-        async with talking(reached, opened, token="bob") as client:
+        async with talking(reached, opening(named), token="bob") as client:
             await fails(client, grpc.StatusCode.NOT_FOUND, "session_not_found")
     async with talking(reached) as client:
         await fails(client, grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
