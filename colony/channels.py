@@ -87,8 +87,11 @@ class Channels:
                 await connection.connect_check_health(
                     check_health=False, retry_socket_connect=False
                 )
+                self._connection = connection
+                if not self._listeners:
+                    # Whoever wanted to hear something has left meanwhile.
+                    return
                 await connection.send_command("SUBSCRIBE", *self._listeners)
-            self._connection = connection
             async for kind, channel, *rest in replies(connection, self._silence_s):
                 if kind == b"message":
                     self._tell(channel.decode(), rest[0])

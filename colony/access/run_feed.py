@@ -19,7 +19,10 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.log import Outage, get_logger
 
+# A page is of so many events at most, fewer where those before were large.
 PAGE: Final = 500
+FIRST_PAGE: Final = 64
+PAGE_BYTES: Final = 1 << 20
 MOST_IN_ONE_MS: Final = 2**64 - 1
 RETRY_S: Final = 0.5
 # A server that may not be listened to keeps nobody from what is in the log.
@@ -134,13 +137,14 @@ class RunFeed:
 
     async def _kept(self, follower: RunFollower) -> AsyncIterator[Frame]:
         key = self._keys.session_events(follower.session_id)
-        while True:
-            page = await _page(self._link, key, follower.place)
-            for event in page:
-                frame = follower.frame(event, "replay")
-                if frame is not None:
-                    yield frame
-            if len(page) < PAGE:
+        async with aclosing(_pages(self._link, key, follower.place)) as pages:
+            async for page in pages:
+                for event in page:
+                    frame = follower.frame(event, "replay")
+                    if frame is not None:
+                        yield frame
+                if page:
+                    continue
                 if follower.buffering:
                     return
                 # What comes from here on waits; what has come meanwhile is in one more page.
@@ -250,22 +254,31 @@ class _Topic:
                 await asyncio.sleep(RETRY_S)
 
     async def _read_on(self) -> None:
-        while True:
-            page = await _page(self._link, self._events, self._place or BEGINNING)
-            for event in page:
-                self._place = place_of(event.id or "0")
-                self._push(event)
-            if len(page) < PAGE:
-                return
+        async with aclosing(_pages(self._link, self._events, self._place or BEGINNING)) as pages:
+            async for page in pages:
+                for event in page:
+                    self._place = place_of(event.id or "0")
+                    self._push(event)
+                if not page:
+                    return
 
     def _push(self, event: Event | None) -> None:
         for follower in tuple(self.followers):
             follower.push(event)
 
 
-async def _page(link: Link, key: str, behind: Place) -> list[Event]:
-    entries = await link.command("XRANGE", key, f"({_id(behind)}", "+", "COUNT", PAGE)
-    return [Event.logged(entry, fields) for entry, fields in entries]
+async def _pages(link: Link, key: str, behind: Place) -> AsyncGenerator[list[Event]]:
+    """What is kept behind a place, page by page, the last one empty: as many events at a time as
+    are not too much to hold."""
+    count = FIRST_PAGE
+    while True:
+        entries = await link.command("XRANGE", key, f"({_id(behind)}", "+", "COUNT", count)
+        page = [Event.logged(entry, fields) for entry, fields in entries]
+        yield page
+        if page:
+            behind = place_of(page[-1].id or "0")
+        size = sum(len(field) for _, fields in entries for field in fields)
+        count = min(2 * count, PAGE) if size < PAGE_BYTES else max(1, count // 2)
 
 
 async def _bounds(link: Link, key: str) -> tuple[Place, Place] | None:

@@ -2,6 +2,7 @@
 
 import getpass
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -25,17 +26,20 @@ def with_engine(config: "Config", talk: Callable[["Engine"], Awaitable[T]]) -> T
     return ask(config, run)
 
 
-async def named(engine: "Engine", name: str) -> "SessionRecord":
-    """The session of that id, or that of the run of that id; raises SessionNotFound."""
+async def named(engine: "Engine", name: str) -> tuple["SessionRecord", str]:
+    """The session of that id with the id of its newest run, or a run of that id with its session.
+
+    Raises SessionNotFound.
+    """
     from colony.errors import SessionNotFound
 
-    try:
-        return await engine.session(name)
-    except SessionNotFound:
-        record = await engine.record(name)
-        if record is None:
-            raise
-        return await engine.session(record.session)
+    with suppress(SessionNotFound):
+        session = await engine.session(name)
+        return session, session.run_id
+    record = await engine.record(name)
+    if record is None:
+        raise SessionNotFound(session_id=name)
+    return await engine.session(record.session), name
 
 
 def actor() -> str:

@@ -42,7 +42,7 @@ def asks() -> None:
 @formatted
 @asks_colony
 def list_asks(config: "Config", session: str | None, output: str) -> None:
-    """List the asks that wait, those that are due first first."""
+    """List the asks that wait, whole, those that are due first first."""
     from colony.cli.agents import with_engine
     from colony.cli.screen import write_json
 
@@ -96,20 +96,12 @@ def answer(
 def _write(found: "list[PendingAsk]") -> None:
     import time
 
-    from colony.cli.cards import arguments
-    from colony.cli.screen import age, shortened, table
+    from colony.cli.asking import ask_lines
+    from colony.cli.screen import age, faint
 
     now = time.time_ns() // 1_000_000
-    rows = [("ask", "session", "tool", "arguments", "why", "due in")]
-    rows += [
-        (
-            asked.ask.id,
-            asked.session_id,
-            asked.ask.tool,
-            arguments(asked.ask.args),
-            shortened(asked.ask.reason, 40),
-            age(max(0, asked.ask.deadline - now)),
-        )
-        for asked in found
-    ]
-    table(rows)
+    for asked in found:
+        due = age(max(0, asked.ask.deadline - now))
+        click.echo(f"{asked.ask.id}  {faint(f'session {asked.session_id}, due in {due}')}")
+        for line in ask_lines(asked.ask.model_dump(mode="json")):
+            click.echo(f"  {line}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from colony.cli.screen import bad, faint, legible, shortened
+from colony.cli.screen import bad, faint, legible, pairs, shortened
 
 if TYPE_CHECKING:
     from colony.agent.events import Event
@@ -33,7 +33,7 @@ class Talk:
             case "message.delta" | "reasoning.delta":
                 self._say(event.kind, event.turn, str(told["text"]))
             case "tool.call":
-                self.line(f"▸ {told['name']} {arguments(told['args'])}".rstrip())
+                self.line(f"▸ {shortened(told['name'], WIDTH)} {arguments(told['args'])}".rstrip())
             case "tool.result.available" | "tool.result":
                 self._result(f"{event.turn}:{told['call_id']}", told)
             case "result":
@@ -65,11 +65,8 @@ class Talk:
         if call in self._shown:
             return
         self._shown.add(call)
-        content = shortened(told["content"], WIDTH)
-        if told["is_error"]:
-            self.line(bad(f"  ✗ {told['name']}: {content}"))
-        else:
-            self.line(faint(f"  ✓ {told['name']}: {content}"))
+        came = f"{shortened(told['name'], WIDTH)}: {shortened(told['content'], WIDTH)}"
+        self.line(bad(f"  ✗ {came}") if told["is_error"] else faint(f"  ✓ {came}"))
 
     def _end(self, told: Mapping[str, Any]) -> None:
         self.rest()
@@ -89,23 +86,26 @@ class Talk:
 
 def arguments(given: Mapping[str, Any]) -> str:
     """Arguments in one line."""
-    found = " ".join(f"{name}={shortened(value, WIDTH)}" for name, value in given.items())
-    return shortened(found, WIDTH)
+    return shortened(pairs(given, width=WIDTH), WIDTH)
 
 
 def summary(event: "Event") -> str:
     """What an event tells, in one line."""
-    told = event.payload
-    text = told.get("text") or told.get("name") or told.get("tool") or told.get("title")
-    if event.kind == "tool.call":
-        given: Any = told["args"]
-        return f"{told['name']} {arguments(given)}".rstrip()
-    if event.kind in ("tool.result", "tool.result.available"):
-        return f"{told['name']}: {shortened(told['content'], WIDTH)}"
-    if event.kind == "result":
-        error = f", {told['error']}" if told["error"] else ""
-        return f"{told['state']}, {told['stop']}{error}"
-    if event.kind in ("permission.ask", "approval", "permission.expired"):
-        verdict = f": {told['verdict']}" if "verdict" in told else ""
-        return f"{told['ask_id']} {told['tool']}{verdict}"
-    return shortened(text, WIDTH) if isinstance(text, str) else ""
+    told: Any = event.payload
+    match event.kind:
+        case "tool.call":
+            text = f"{told['name']} {arguments(told['args'])}"
+        case "tool.result" | "tool.result.available":
+            text = f"{told['name']}: {shortened(told['content'], WIDTH)}"
+        case "permission.ask":
+            text = f"{told['ask_id']} {told['tool']} {arguments(told['args'])}"
+        case "approval":
+            text = f"{told['ask_id']} {told['tool']}: {told['verdict']}"
+        case "permission.expired" | "permission.retract":
+            text = f"{told['ask_id']} {told.get('tool', '')}"
+        case "result":
+            text = ", ".join(told[name] for name in ("state", "stop", "error") if told[name])
+        case _:
+            text = told.get("text") or told.get("name") or told.get("title") or ""
+            text = shortened(text, WIDTH)
+    return legible(text).rstrip()

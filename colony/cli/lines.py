@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import termios
 from collections import deque
 from typing import Final
 
@@ -19,9 +20,13 @@ class Lines:
         self._waiting: asyncio.Future[None] | None = None
         self.ended = False
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a line."""
+        return self._waiting is not None
+
     def __enter__(self) -> "Lines":
-        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            # A file never makes anybody wait, and a loop cannot watch one.
+        if self._never_waits():
             while not self.ended:
                 self._read()
         else:
@@ -46,8 +51,27 @@ class Lines:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def forget_typed(self) -> None:
+        """What was typed in a terminal before now is no line; what a script sends stays."""
+        if self.ended or not os.isatty(self._descriptor):
+            return
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        self._lines.clear()
+        self._begun = b""
+
+    def _never_waits(self) -> bool:
+        """Whether it is a file or nothing, which never make anybody wait; no loop can watch one."""
+        mode = os.fstat(self._descriptor).st_mode
+        null = os.stat(os.devnull)
+        is_null = stat.S_ISCHR(mode) and os.fstat(self._descriptor).st_rdev == null.st_rdev
+        return stat.S_ISREG(mode) or is_null
+
     def _read(self) -> None:
-        data = os.read(self._descriptor, CHUNK)
+        try:
+            data = os.read(self._descriptor, CHUNK)
+        except OSError:
+            # The terminal is gone. Left alone, it would call here for ever.
+            data = b""
         *whole, self._begun = (self._begun + data).split(b"\n")
         if not data:
             self.ended = True

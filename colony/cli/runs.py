@@ -9,11 +9,9 @@ from colony.cli.failures import NOT_AS_HOPED
 from colony.cli.options import asks_colony, formatted
 
 if TYPE_CHECKING:
-    from colony.access.run_follower import Frame
-    from colony.agent.record import RunRecord, SessionRecord
+    from colony.agent.record import SessionRecord
     from colony.config import Config
     from colony.engine import Engine, Result, Run
-    from colony.runs.asks import PendingAsk
 
 STATES: Final = ("idle", "running", "awaiting", "completed", "failed", "cancelled")
 PAGE: Final = 100
@@ -35,6 +33,7 @@ def list_runs(
 ) -> None:
     """List sessions with their newest run, the one that changed last first."""
     from colony.cli.agents import with_engine
+    from colony.cli.run_view import write_sessions
     from colony.cli.screen import write_json
 
     async def talk(engine: "Engine") -> list["SessionRecord"]:
@@ -56,7 +55,7 @@ def list_runs(
     if output == "json":
         write_json([session.model_dump(mode="json") for session in sessions])
     elif sessions:
-        _write_sessions(sessions)
+        write_sessions(sessions)
     else:
         click.echo("no session is kept")
 
@@ -66,30 +65,23 @@ def list_runs(
 @formatted
 @asks_colony
 def show(config: "Config", which: str, output: str) -> None:
-    """Show a session: its state, what its newest run did, what it waits for, what was said."""
+    """Show a session: its state, what its run did, what it waits for, what was said.
+
+    The run is the newest, or that of ID.
+    """
     from colony.cli.agents import named, with_engine
+    from colony.cli.run_view import session_told, write_session
     from colony.cli.screen import write_json
 
     async def talk(engine: "Engine") -> None:
-        session = await named(engine, which)
+        session, run_id = await named(engine, which)
+        run = await engine.record(run_id) if run_id else None
         asks = await engine.asks(session.id)
-        record = await engine.record(session.run_id) if session.run_id else None
-        rows = await engine.transcript(session.id)
+        history = await engine.transcript(session.id)
         if output == "json":
-            write_json(
-                {
-                    **session.model_dump(mode="json"),
-                    "asks": [ask.to_json() for ask in asks],
-                    "messages": [
-                        row.model_dump(mode="json", exclude_defaults=True) for row in rows
-                    ],
-                }
-            )
-            return
-        _write_session(session, record, asks)
-        for row in rows:
-            said = " ".join(text for text in row.texts if text)
-            _write_pair(row.kind, said or "-")
+            write_json(session_told(session, run, asks, history))
+        else:
+            write_session(session, run, asks, history)
 
     with_engine(config, talk)
 
@@ -101,18 +93,27 @@ def show(config: "Config", which: str, output: str) -> None:
 @formatted
 @asks_colony
 def watch(config: "Config", which: str, cursor: str | None, follow: bool, output: str) -> None:
-    """Print events as they come, from those that are kept on, to the end of the newest run."""
+    """Print events as they come, from those that are kept on, to the end of the run.
+
+    The run is the newest, or that of ID.
+    """
     from colony.cli.agents import named, with_engine
+    from colony.cli.run_view import write_frame, write_frame_json
+
+    write = write_frame_json if output == "json" else write_frame
 
     async def talk(engine: "Engine") -> None:
-        session = await named(engine, which)
-        newest = None if follow else session.run_id
+        session, run_id = await named(engine, which)
+        lives = session.live and session.run_id == run_id
         frames = engine.follow(
-            session.id, cursor=cursor, run_id=newest, follow=follow or session.live
+            session.id,
+            cursor=cursor,
+            run_id=None if follow else run_id,
+            follow=follow or lives,
         )
         async with aclosing(frames):
             async for frame in frames:
-                _write_frame(frame, output)
+                write(frame)
                 if not follow and frame.event is not None and frame.event.kind == "result":
                     return
 
@@ -123,12 +124,12 @@ def watch(config: "Config", which: str, cursor: str | None, follow: bool, output
 @click.argument("which", metavar="ID")
 @asks_colony
 def cancel(config: "Config", which: str) -> None:
-    """End the newest run of a session as cancelled."""
+    """End a run as cancelled: that of ID, or the newest of a session."""
     from colony.cli.agents import named, with_engine
 
     async def talk(engine: "Engine") -> bool:
-        session = await named(engine, which)
-        return await engine.cancel(session.id, session.run_id)
+        session, run_id = await named(engine, which)
+        return await engine.cancel(session.id, run_id)
 
     click.echo("cancelled" if with_engine(config, talk) else "it had ended before")
 
@@ -150,9 +151,12 @@ def retry(config: "Config", which: str, auto: int | None, yes: bool) -> None:
     is asked for.
     """
     from colony.cli.agents import named, with_engine
+    from colony.errors import StaleRunControl
 
     async def talk(engine: "Engine") -> "Result":
-        session = await named(engine, which)
+        session, run_id = await named(engine, which)
+        if run_id != session.run_id:
+            raise StaleRunControl(session_id=session.id)
         _allow(session, auto=auto is not None, yes=yes)
         result = await _ended(await engine.retry(session.id))
         for _ in range((auto or 1) - 1):
@@ -175,72 +179,20 @@ def _allow(session: "SessionRecord", *, auto: bool, yes: bool) -> None:
 
 
 async def _ended(run: "Run") -> "Result":
+    """How a run has ended; what it waits for meanwhile is told."""
+    from colony.engine import Result
+    from colony.errors import SessionNotFound
+
     click.echo(f"run {run.id}", err=True)
-    result = await run.result()
-    click.echo(f"{result.state}, {result.stop}{f', {result.error}' if result.error else ''}")
-    return result
-
-
-def _write_sessions(sessions: "list[SessionRecord]") -> None:
-    import time
-
-    from colony.cli.screen import age, shortened, table
-
-    now = time.time_ns() // 1_000_000
-    rows = [("session", "agent", "state", "run", "asks", "changed", "title")]
-    rows += [
-        (
-            session.id,
-            session.agent,
-            session.state,
-            session.run_id or "-",
-            str(session.pending or "-"),
-            age(max(0, now - session.updated_at)),
-            shortened(session.title, 40),
-        )
-        for session in sessions
-    ]
-    table(rows)
-
-
-def _write_session(
-    session: "SessionRecord", record: "RunRecord | None", asks: "list[PendingAsk]"
-) -> None:
-    from colony.cli.cards import arguments
-    from colony.cli.screen import moment
-
-    usage = session.usage
-    _write_pair("session", f"{session.id} of {session.agent}, {session.state}")
-    _write_pair("began", moment(session.created_at))
-    if session.run_id:
-        _write_pair("run", session.run_id)
-    if record is not None:
-        done = f"{record.turns} turns, {record.tool_calls} calls, {record.failures} failed in a row"
-        _write_pair("done", done)
-    if session.stop:
-        error = f", {session.error}" if session.error else ""
-        _write_pair("stop", f"{session.stop}{error}")
-    _write_pair("tokens", f"{usage.input_tokens} + {usage.output_tokens}")
-    _write_pair("window", f"{session.used} of {session.window or '-'}")
-    for ask in asks:
-        _write_pair("asks", f"{ask.ask.id} {ask.ask.tool} {arguments(ask.ask.args)}")
-
-
-def _write_pair(name: str, value: str) -> None:
-    from colony.cli.screen import faint, shortened
-
-    click.echo(f"{faint(f'{name:10}')}{shortened(value, 160)}")
-
-
-def _write_frame(frame: "Frame", output: str) -> None:
-    from colony.cli.cards import summary
-    from colony.cli.screen import faint, write_json_line
-
-    event = frame.event
-    if output == "json":
-        told = {} if event is None else event.to_json()
-        write_json_line({"phase": frame.phase, "cursor": frame.cursor, **told})
-    elif event is None:
-        click.echo(faint("- live -" if frame.phase == "mark" else "- gap -"))
-    else:
-        click.echo(f"{event.seq or '':>5}  {event.kind:22} {summary(event)}".rstrip())
+    async with aclosing(run.events()) as events:
+        async for event in events:
+            if event.kind == "permission.ask":
+                ask_id = event.payload["ask_id"]
+                verdicts = "allow_once|allow_always|deny"
+                click.echo(f"it waits: colony asks answer {ask_id} {verdicts}", err=True)
+            if event.kind == "result":
+                result = Result.of(event)
+                told = [part for part in (result.state, result.stop, result.error) if part]
+                click.echo(", ".join(told))
+                return result
+    raise SessionNotFound(session_id=run.session_id)

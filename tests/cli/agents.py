@@ -12,12 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from subprocess import CompletedProcess
+from typing import IO, Any
 
 from tests.cli.conftest import Colony, Process, clean_environment
-from tests.colonies.agent_colony import ROOT, agent_tree
+from tests.colonies.agent_colony import ROOT, agent_tree, calls, says
 
 SOON_S = 30
+# What an agent says that asks before its change.
+ASKING: Any = [{"text": "I would change it.", **calls("change")}, says("Done.")]
 
 
 @contextmanager
@@ -39,16 +42,27 @@ def agent_up(**handed: Any) -> Iterator[Colony]:
             yield Colony({**env, "API": ready["api"]})
 
 
-def piped(colony: Colony, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A chat whose lines come from a pipe."""
+def piped(colony: Colony, said: str | IO[str], *arguments: str) -> CompletedProcess[str]:
+    """A chat whose lines come from a pipe, or from a file."""
+    given: Any = {"input": said} if isinstance(said, str) else {"stdin": said}
     return subprocess.run(
         [sys.executable, "-m", "colony.cli", "chat", "assistant", *arguments],
-        input=text,
+        **given,
         capture_output=True,
         text=True,
         timeout=SOON_S,
         env={**clean_environment(), **colony.env},
     )
+
+
+def session_in(errors: str) -> str:
+    """The session that a chat has told it is of."""
+    return errors.split("session ")[1].split()[0]
+
+
+def waiting(colony: Colony) -> str:
+    """A session whose run waits for an answer."""
+    return session_in(piped(colony, "Go.\n").stderr)
 
 
 class Terminal:

@@ -1,16 +1,18 @@
 """A conversation with an agent, in a pipe and in a terminal."""
 
+import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.cli.agents import Terminal, agent_up, piped
+from colony.cli.asking import Answer, answer_of, ask_lines
+from colony.testing.model_server import ModelServer
+from tests.cli.agents import ASKING, Terminal, agent_up, piped, session_in
 from tests.cli.conftest import Colony
-from tests.colonies.agent_colony import calls, rounds, says
+from tests.colonies.agent_colony import rounds
 
 CTRL_C, CTRL_D = b"\x03", b"\x04"
-ASKING: Any = [{"text": "I would change it.", **calls("change")}, says("Done.")]
+STORY = "It is a very long story. " * 400
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,13 @@ def asking() -> Iterator[Colony]:
         yield colony
 
 
-def session_in(errors: str) -> str:
-    return errors.split("session ")[1].split()[0]
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Colony]:
+    """An agent that tells a long story slowly."""
+    with ModelServer(lambda request: {"text": STORY, "pause_s": 0.05}) as server:
+        model = {"provider": "openai", "model": "m", "base_url": server.base_url, "api_key": ""}
+        with agent_up(**model, stream=True) as colony:
+            yield colony
 
 
 def test_a_script_talks_through_a_pipe(answering: Colony) -> None:
@@ -63,10 +70,53 @@ def test_an_agent_that_is_not_there_is_told(answering: Colony) -> None:
     assert "agent_not_found" in told.stderr
 
 
+def test_a_session_of_another_agent_is_as_if_it_were_not_there(answering: Colony) -> None:
+    session = session_in(piped(answering, "").stderr)
+
+    told = answering("chat", "nobody", "--session", session, status=2)
+
+    assert "session_not_found" in told.stderr
+
+
+def test_nobody_is_there_to_say_anything(answering: Colony) -> None:
+    with open(os.devnull) as nothing:
+        told = piped(answering, nothing)
+
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("y", Answer("allow_once")),
+        (" a ", Answer("allow_always")),
+        ("n", Answer("deny")),
+        ("n not now", Answer("deny", reason="not now")),
+        ('e {"n": 1}', Answer("allow_once", args={"n": 1})),
+        *((other, None) for other in ("", "Y", "yes", "y, but", "a b", "e", "e [1]", "e {", "no")),
+    ],
+)
+def test_only_an_answer_is_one(line: str, answer: Answer | None) -> None:
+    assert answer_of(line) == answer
+
+
+def test_an_ask_shows_all_that_it_is_about_as_it_is() -> None:
+    long = "a" * 500
+    args = {"command": f"{long}; rm\n\x1b[2K\u202e", "n\rm": 1}
+    told = {"kind": "permission", "tool": "sh\x07", "args": args, "reason": "no rule\x9b"}
+
+    shown = list(ask_lines(told))
+
+    assert shown[0] == "? sh\\x07  (no rule\\x9b)"
+    assert shown[1] == f'    command = "{long}; rm\\n\\u001b[2K\\u202e"'
+    assert shown[2] == "    n\\rm = 1"
+
+
 def test_an_ask_is_answered_from_the_input(asking: Colony) -> None:
     told = piped(asking, "Go.\nwhat\ny\n")
 
-    assert "? change n=0-0" in told.stdout
+    assert "? change  (" in told.stdout
+    assert '    n = "0-0"\n' in told.stdout
     assert told.stdout.count("y once, a always") == 2
     assert "✓ change: changed" in told.stdout
     assert "Done." in told.stdout
@@ -97,6 +147,53 @@ def test_an_ask_that_nobody_answers_stays(asking: Colony) -> None:
 
     again = piped(asking, "y\n", "--session", session)
     assert "Done." in again.stdout
+
+
+def test_edited_arguments_that_nobody_can_mean_are_asked_for_again(asking: Colony) -> None:
+    told = piped(asking, 'Go.\ne {"n": NaN}\ny\n')
+
+    assert "invalid_argument" in told.stderr
+    assert "Done." in told.stdout
+
+
+def test_what_was_typed_before_an_ask_is_no_answer_to_it(asking: Colony) -> None:
+    with Terminal(asking) as chat:
+        chat.until("> ")
+        chat.type("Go.\ny\ny")
+        chat.until("y once, a always")
+        session = session_in(chat.shown)
+        chat.type("n too early")
+        chat.until("too early")
+        chat.until("> ")
+
+        assert "✓" not in chat.shown
+    assert asking.json("runs", "show", session)["state"] == "completed"
+
+
+def test_an_ask_that_somebody_else_answers_is_asked_no_more(asking: Colony) -> None:
+    with Terminal(asking) as chat:
+        chat.until("> ")
+        chat.type("Go.")
+        chat.until("y once, a always")
+        (ask,) = asking.json("asks", "list", "--session", session_in(chat.shown))
+        asking("asks", "answer", ask["ask_id"], "allow_once")
+        chat.until("Done.")
+        chat.until("> ")
+
+
+def test_ctrl_c_ends_a_run_in_the_middle_of_a_sentence(slow: Colony) -> None:
+    with Terminal(slow) as chat:
+        chat.until("> ")
+        chat.type("Tell me.")
+        chat.until("very long")
+        chat.press(CTRL_C)
+        chat.until("cancelled, cancelled")
+        chat.until("> ")
+        shown = slow.json("runs", "show", session_in(chat.shown))
+        chat.press(CTRL_C)
+
+        assert chat.left() == 0
+    assert (shown["state"], shown["stop"]) == ("cancelled", "cancelled")
 
 
 def test_ctrl_c_ends_the_run_and_not_the_session(asking: Colony) -> None:

@@ -38,12 +38,19 @@ class Write(Protocol):
 
 def collector(envelope: Envelope, own: ViewParams, run: RunInHand) -> list[Emission]:
     """The rows of what came, or what follows once a batch is complete."""
-    if "operation" in envelope.hop and route_of(envelope) is None:
+    if _is_of_store(envelope, run):
         return _joined(envelope, own, run)
     emissions: list[Emission] = []
     for result in _results(envelope, run):
         emissions += _taken(in_row(result, own), own, run)
     return emissions
+
+
+def _is_of_store(envelope: Envelope, run: RunInHand) -> bool:
+    """Whether the store answers. The error of a tool names an operation, too: that of the tool."""
+    owed = dict(run.record.open_calls)
+    answers = any(result.id in owed for result in results_in(envelope))
+    return "operation" in envelope.hop and route_of(envelope) is None and not answers
 
 
 def _results(envelope: Envelope, run: RunInHand) -> list[Entry]:
