@@ -16,7 +16,7 @@ from tests.faults.agents.rows import MOMENTS, AgentRow, Role, rows
 from tests.faults.agents.trial import run
 from tests.faults.trial import Ground, Result
 
-AT_ONCE = 6
+AT_ONCE = 4
 
 # What any message passes by as well is tried with those.
 ELSEWHERE = {"after_read", "after_handle"} | {
