@@ -137,7 +137,8 @@ def main() -> None:
     if not chosen:
         sys.exit(f"no row is called {given.rows}")
     if not given.json:
-        print(f"# {machine()}; claim idle {CLAIM_IDLE_S} s, {given.side_by_side} side by side\n")
+        idle_s = trial_of_agents.CLAIM_IDLE_S if given.agents else CLAIM_IDLE_S
+        print(f"# {machine()}; claim idle {idle_s} s, {given.side_by_side} side by side\n")
         print(HEAD, flush=True)
     tallies = asyncio.run(
         table(chosen, trials=given.trials, side_by_side=given.side_by_side, as_json=given.json)
