@@ -40,6 +40,8 @@ soak: $(INSTALLED)
 	COLONY_SCHEDULES=1000 $(BIN)/python -m pytest --timeout 7200 tests/colonies/test_joins.py
 	$(BIN)/python -m tests.simulator --seeds 5000
 	$(BIN)/python -m tests.simulator --seeds 200 --mutations
+	$(BIN)/python -m tests.simulator --agents --seeds 2000
+	$(BIN)/python -m tests.simulator --agents --seeds 100 --mutations
 	$(BIN)/python -m bench.storm --minutes 20
 	$(BIN)/python -m bench.faults --rows '*/crash'
 	$(BIN)/python -m bench.faults --trials 20

@@ -18,6 +18,8 @@ class Chances:
     losses: int = 0
     expulsions: int = 0
     replays: bool = True
+    steers: int = 0
+    strangers: int = 0
     sessions: tuple[str, ...] = ()
     """What sessions messages are of. None where nothing keeps an order."""
 

@@ -128,7 +128,13 @@ class Judge:
     # Traces
 
     def _judge_record(
-        self, trace: Trace, log: Sequence[HopRecord], outputs: int, letters: Sequence[Buried]
+        self,
+        trace: Trace,
+        log: Sequence[HopRecord],
+        outputs: int,
+        letters: Sequence[Buried],
+        *,
+        revivals: int = REVIVALS,
     ) -> None:
         if not trace.ended or trace.live:
             self._complain(f"it is {trace.state} with {trace.live} live at the end", trace.id)
@@ -137,7 +143,7 @@ class Judge:
             self._complain(f"it counts {trace.dead} dead letters of {dead}", trace.id)
         if outputs != trace.outputs:
             self._complain(f"it counts {trace.outputs} outputs of {outputs}", trace.id)
-        if trace.revivals > REVIVALS:
+        if trace.revivals > revivals:
             self._complain(f"it was revived {trace.revivals} times", trace.id)
         ending = self.ledger.endings.get(trace.id)
         if ending is None:

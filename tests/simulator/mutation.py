@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from colony.lua.registry import Script, scripts
 from tests.simulator.byhand import Interleaving
 from tests.simulator.chances import Chances
 from tests.simulator.conductor import Tampering
-from tests.simulator.play import play, play_by_hand
+from tests.simulator.play import Played, play, play_by_hand
 from tests.simulator.stage import Stage
 
 ORDINARY = Chances()
@@ -63,11 +64,22 @@ class Shown:
     what: str
 
 
-async def shown(stage: Stage, mutation: Mutation, *, start: int, most: int) -> Shown | None:
+class Play(Protocol):
+    """How a seed is played."""
+
+    async def __call__(
+        self, stage: Stage, seed: int, *, chances: Chances, tampering: Tampering
+    ) -> Played:
+        """What comes of it."""
+
+
+async def shown(
+    stage: Stage, mutation: Mutation, *, start: int, most: int, how: Play = play
+) -> Shown | None:
     """What breaks without the guard: by chance in `most` seeds, else by hand; None for nothing."""
     for seed in range(start, start + most):
         tampering = mutation.tampering()
-        played = await play(stage, seed, chances=mutation.chances, tampering=tampering)
+        played = await how(stage, seed, chances=mutation.chances, tampering=tampering)
         if played.violations:
             return Shown(f"{seed - start + 1} seeds", played.violations[0].what)
     return await shown_by_hand(stage, mutation)

@@ -10,10 +10,10 @@ from pathlib import Path
 from colony.testing.redis_server import RedisServer
 from tests.simulator.byhand import Interleaving
 from tests.simulator.chances import Chances
+from tests.simulator.colony import Colony
 from tests.simulator.conductor import Tampering
-from tests.simulator.judge import Judge
 from tests.simulator.ledger import Violation
-from tests.simulator.seeded import SeededWorld
+from tests.simulator.seeded_world import SeededWorld
 from tests.simulator.stage import Stage
 from tests.simulator.tree import LATE, TURN
 from tests.simulator.world import World
@@ -40,14 +40,14 @@ class Played:
 
 
 @asynccontextmanager
-async def staged(binary: Path) -> AsyncIterator[Stage]:
+async def staged(binary: Path, kind: type[Stage] = Stage) -> AsyncIterator[Stage]:
     """A stage over a server of its own.
 
     What a server has answered it has written, though not to the disk: it is killed, the machine is
     not, and what is lost is cut off its log.
     """
     with RedisServer.start(binary, fsync="no") as server:
-        async with Stage(server) as stage:
+        async with kind(server) as stage:
             yield stage
 
 
@@ -58,7 +58,7 @@ async def play(
     tampering = tampering or Tampering()
     await stage.clear(tampering)
     world = SeededWorld(stage, seed, chances=chances, tampering=tampering)
-    return await _played(stage, seed, world, world.live)
+    return await played_out(stage, seed, world, world.live)
 
 
 async def play_by_hand(
@@ -73,14 +73,15 @@ async def play_by_hand(
     await stage.clear(tampering)
     chances = Chances(fault=0, sessions=("one",) if {*targets} & {TURN, LATE} else ())
     world = World(stage, 0, chances=chances, tampering=tampering, targets=targets)
-    return await _played(stage, 0, world, lambda: interleaving(world))
+    return await played_out(stage, 0, world, lambda: interleaving(world))
 
 
-async def _played(
-    stage: Stage, seed: int, world: World, act: Callable[[], Awaitable[None]]
+async def played_out(
+    stage: Stage, seed: int, world: Colony, act: Callable[[], Awaitable[None]]
 ) -> Played:
+    """What comes of a world in which somebody acts, and which then comes to rest."""
     stage.audience = world
-    judge = Judge(world.ledger, world.messages, sorted(world.means.topology.cells))
+    judge = world.judge()
     try:
         await act()
         if not world.ledger.violations:

@@ -5,19 +5,21 @@ from collections.abc import Awaitable, Callable
 from colony.keys import GROUP
 from tests.simulator.actors import Process
 from tests.simulator.chances import Chances
+from tests.simulator.colony import Colony
 from tests.simulator.conductor import Fate, Job, Parked, Tampering
 from tests.simulator.stage import Stage
-from tests.simulator.world import World
 
 LONGEST_CUT = 4000
 MOST_STEPS = 1_500
+GLANCE = 40
 # How often a slow job is the next, beside others.
 SLOW = 0.04
 
 Act = Callable[[], Awaitable[None]]
+Choice = tuple[float, Act]
 
 
-class SeededWorld(World):
+class Seeded(Colony):
     """A colony that is moved one step at a time by a seed."""
 
     def __init__(self, stage: Stage, seed: int, *, chances: Chances, tampering: Tampering) -> None:
@@ -42,19 +44,22 @@ class SeededWorld(World):
             await act()
             self.steps += 1
             self.judge_jobs()
-            if self.steps % 40 == 0 and not self.unsent and await self._all_ended():
+            if self.steps % GLANCE == 0:
+                await self.glance()
+            if self.steps % GLANCE == 0 and self.is_said() and await self._all_ended():
                 return
 
-    def _choices(self) -> list[tuple[float, Act]]:
+    async def glance(self) -> None:
+        """Look whether all is well meanwhile, where that does not take long."""
+
+    def _choices(self) -> list[Choice]:
         often = self.chances.weight
-        choices: list[tuple[float, Act]] = []
+        choices: list[Choice] = []
         if self.conductor.parked:
             choices.append((8, self._release))
-        if self.unsent:
-            # Those of a session are to be under way together.
-            choices.append((4 if self.chances.sessions else 1, self._send))
+        choices += self.clients_begin()
         if self.conductor.late:
-            choices.append((1, self._arrive_late))
+            choices.append((1, self.send_late))
         for process in self.processes:
             if process.room > 0:
                 # Nothing came since it read that there is nothing: it would only read so again.
@@ -71,23 +76,36 @@ class SeededWorld(World):
                 choices.append((often(0.06), self._of(self.crash, process)))
         choices.append((0.8, self._keep))
         choices.append((often(0.3), self._keep_again))
-        choices.append((often(0.25), self._repeat))
+        choices += self.clients_repeat()
         choices.append((often(0.1), self.pass_ten_minutes))
         if self.ledger.counted["expelled"]:
             choices.append((often(0.2), self.adopt))
         if self.chances.sessions:
             choices.append((often(0.2), self.look_after_sessions))
-        for left, act, weight in (
-            (self._ends, self._end, 0.06),
-            (self._burials, self._bury, 0.1),
-            (self._losses, self._lose_record, 0.04),
-            (self._expulsions, self._expel, 0.1),
-            (self._replays, self._replay, 0.1),
-            (self._restarts, self._restart, 0.03),
-        ):
-            if left:
-                choices.append((often(weight * left), act))
+        choices += [(often(weight * left), act) for left, act, weight in self.rarities() if left]
         return choices
+
+    # What clients do is another thing in each kind of world.
+
+    def is_said(self) -> bool:
+        """Whether clients have said all that they have to."""
+        raise NotImplementedError
+
+    def clients_begin(self) -> list[Choice]:
+        """What clients may do first."""
+        raise NotImplementedError
+
+    def clients_repeat(self) -> list[Choice]:
+        """What clients may do again."""
+        raise NotImplementedError
+
+    def rarities(self) -> list[tuple[int, Act, float]]:
+        """What happens a few times at most: how often it still may, what, and its weight."""
+        return [
+            (self._burials, self._bury, 0.1),
+            (self._expulsions, self._expel, 0.1),
+            (self._restarts, self._restart, 0.03),
+        ]
 
     @staticmethod
     def _of(act: Callable[[Process], Awaitable[None]], process: Process) -> Act:
@@ -183,39 +201,7 @@ class SeededWorld(World):
     async def _backlog(self, path: str) -> int:
         return int(await self.stage.link.command("XLEN", self.keys.cell(path)))
 
-    # Clients and operators
-
-    async def _send(self) -> None:
-        await self.admit(self.unsent.pop())
-
-    async def _repeat(self) -> None:
-        message = self.random.choice(self.messages)
-        if message in self.unsent or message.trace_id in self.ledger.gone:
-            return
-        if message.guard and message.told and not self.ledger.cut and self.random.random() < 0.3:
-            client = self.random.choice(self.clients)
-            self.start(client, "misuse", client.misuse(message))
-            await self.conductor.stillness()
-        else:
-            await self.admit(message)
-
-    async def _end(self) -> None:
-        self._ends -= 1
-        message = self.random.choice(self.messages)
-        client = self.random.choice(self.clients)
-        cause = self.random.choice(("cancelled", "failed"))
-        self.start(client, f"end {cause}", client.end(message.trace_id, cause))
-        await self.conductor.stillness()
-
-    async def _replay(self) -> None:
-        letters = await self.stage.link.command("XRANGE", self.keys.dead(), "-", "+")
-        if letters:
-            self._replays -= 1
-            letter = self.random.choice(letters)[0].decode()
-            client = self.random.choice(self.clients)
-            self.events.append((f"a client replays {letter}", None))
-            self.start(client, "replay", client.replay(letter))
-            await self.conductor.stillness()
+    # Operators
 
     async def _expel(self) -> None:
         """An operator has the server forget a consumer, whatever it holds."""
@@ -232,24 +218,6 @@ class SeededWorld(World):
         await self.stage.link.command("XGROUP", "DELCONSUMER", stream, GROUP, name)
 
     # Fate
-
-    async def _arrive_late(self) -> None:
-        late = self.conductor.late.pop(self.random.randrange(len(self.conductor.late)))
-        self.events.append((f"{late.call.script.name} arrives late", None))
-        if late.server == await self._late_link.open():
-            await self._late_link.run_unasked(late.call)
-
-    async def _lose_record(self) -> None:
-        message = self.random.choice(self.messages)
-        key = self.keys.trace(message.trace_id)
-        if message.guard is None or not message.told:
-            return
-        if (await self.stage.link.command("HGET", key, "live")) in (None, b"0"):
-            return
-        self._losses -= 1
-        self.events.append(("its record is gone", message.trace_id))
-        self.ledger.gone.add(message.trace_id)
-        await self.stage.link.command("DEL", key)
 
     async def _restart(self) -> None:
         self._restarts -= 1

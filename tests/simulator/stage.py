@@ -38,7 +38,7 @@ class Stage:
 
     async def __aenter__(self) -> Self:
         for mends in (True, False):
-            tree = Tree.grow(mends=mends)
+            tree = self.grow(mends=mends)
             hosted = await tree.staff(self.link, self.keys)
             for path, cell in hosted.items():
                 self._watch(path, cell.cell)
@@ -53,6 +53,10 @@ class Stage:
     ) -> None:
         for link in (self.link, *self._links):
             await link.close()
+
+    def grow(self, *, mends: bool) -> Tree:
+        """A tree to play with."""
+        return Tree.grow(mends=mends)
 
     def tree(self, tampering: Tampering) -> Tree:
         """The tree of a world."""
