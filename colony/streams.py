@@ -96,8 +96,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a commit of one step ended: `committed`, `stale`, `fenced` or `blob_lost`; of a step that
-    asks `asked`, of one that ends a run `ended` or `steered`."""
+    """How a commit of one step ended: `committed`, `stale`, `fenced` or `blob_lost`; of a step of a
+    run also `done`, of one that asks `asked`, of one that ends its run `ended` or `steered`."""
 
     token: str
     live: int | None = None

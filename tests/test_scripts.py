@@ -336,6 +336,8 @@ def _changes(**more: Any) -> bytes:
     """What changes in a run, one of everything."""
     changes = {
         "channel": KEYS.session_live("s"),
+        "turn": "0",
+        "once": [],
         "fields": [["run", "phase", "tools"], ["session", "title", "t"]],
         "counts": [["run", "turns", 1], ["session", "input_tokens", 3]],
         "rows": ["{}"],
@@ -430,6 +432,9 @@ async def _finish_run(link: Link) -> Call:
             '"stream_progress": "complete"}'
         ),
         outputs=packb([["head", "body"]]),
+        session_id="s",
+        asks=KEYS.asks("t"),
+        pending=KEYS.ask_deadlines(),
     )
 
 

@@ -47,8 +47,9 @@ class RunChanges:
 
     `turn` is the one that the run is in.
 
-    With an `end` what the step emits goes out only where the run goes on with a steer. With `asks`
-    the envelope of the step waits, and comes back to its cell once all of them are answered.
+    Where a field of the run is `once` as it says, the step was made before, and all of it is
+    dropped. With an `end` what the step emits goes out only where the run goes on with a steer.
+    With `asks` the envelope of the step waits, and comes back to its cell once all are answered.
     """
 
     session: str
@@ -60,6 +61,7 @@ class RunChanges:
     steers_taken: int = 0
     asks: list[Ask] = field(default_factory=list)
     end: End | None = None
+    once: tuple[str, str] | None = None
 
     @property
     def apart(self) -> bool:

@@ -63,6 +63,12 @@ class RunInHand:
         """Replace fields of the run."""
         self.changes.fields |= {("run", name): str(value) for name, value in fields.items()}
 
+    def put_once(self, name: str, value: str | int) -> None:
+        """Replace a field of the run; where it is so already, nothing comes of this step: somebody
+        else has made it meanwhile."""
+        self.changes.once = (name, str(value))
+        self.put(**{name: value})
+
     def put_in_session(self, **fields: str | int) -> None:
         """Replace fields of the session."""
         self.changes.fields |= {("session", name): str(value) for name, value in fields.items()}

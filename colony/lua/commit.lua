@@ -17,6 +17,7 @@
 --   committed <n>  settled and published; the trace has n live envelopes
 --   stale          settled before, or deleted meanwhile; that is counted, nothing else is written
 --   fenced         the trace takes no more work, or is gone; settled, the rest dropped
+--   done           its run has had this step before; settled, the rest dropped
 --   blob_lost      a blob is gone; nothing is written
 -- REPEATS
 --   safe: a settled entry cannot be settled again
@@ -150,6 +151,11 @@ local function apply(step)
   if fenced then
     if record.state and record.live > 0 then count_down(step, record, -1) end
     return { 'fenced' }
+  end
+  local once = step.run and step.run.changes.once or {}
+  if once[1] and redis.call('HGET', step.run.run, once[1]) == once[2] then
+    count_down(step, record, -1)
+    return { 'done' }
   end
   for _, out in ipairs(step.published) do
     redis.call('XADD', out.to, '*', 'head', out[1], 'body', out[2])

@@ -25,6 +25,7 @@
 --   asked <n>      settled; n asks of the run are pending
 --   stale          settled before, or deleted meanwhile; that is counted, nothing else is written
 --   fenced         the trace takes no more work, or is gone; settled, the rest dropped
+--   done           its run has had this step before; settled, the rest dropped
 -- REPEATS
 --   safe: a settled entry cannot be settled again
 local source, trace, quiet, repairs, asks, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[10],
@@ -65,13 +66,16 @@ if redis.call('XDEL', source, entry) == 0 then
   redis.call('HINCRBY', repairs, pending and 'entries_lost' or 'stale_commits', 1)
   return { 'stale' }
 end
-if record[1] ~= 'open' then
+local once, open = changes.once, record[1] == 'open'
+local done = once[1] and redis.call('HGET', run.run, once[1]) == once[2]
+if done or not open then
   local live = tonumber(record[3] or 0) - 1
   if record[1] and live >= 0 then
     redis.call('HSET', trace, 'live', live, 'steps', tonumber(record[4] or 0) + 1)
+    if live == 0 and open then redis.call('HSET', trace, 'state', 'quiet') end
     if live == 0 then redis.call('XADD', quiet, '*', 'trace', id) end
   end
-  return { 'fenced' }
+  return { open and 'done' or 'fenced' }
 end
 for _, field in ipairs(changes.fields) do
   local record = run[field[1]]

@@ -15,6 +15,8 @@
 --   11  events     of the session
 --   12  history    of the session
 --   13  steers     of the session
+--   14  asks       asks of the run, and the envelopes that wait for them
+--   15  pending    pending asks by deadline
 -- ARGV
 --   1   group      consumer group that reads the source
 --   2   entry      entry id of the delivery
@@ -23,8 +25,9 @@
 --   5   state      completed or failed
 --   6   result     what the result says, beside what is counted here
 --   7   outputs    head and body of each envelope that goes on with the run
+--   8   session_id  id of its session
 -- RETURNS
---   ended <cause>  settled, and the run has ended with its result
+--   ended <cause>  settled, and the run has ended with its result; what it had parked is dropped
 --   steered <n>    settled, and the run goes on with n live envelopes
 --   stale          settled before, or deleted meanwhile; that is counted, nothing else is written
 --   fenced         the trace has ended or is gone; settled, the rest dropped
@@ -34,6 +37,7 @@ local source, trace, open, ended, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local quiet, repairs, router = KEYS[6], KEYS[7], KEYS[8]
 local run = { run = KEYS[9], session = KEYS[10], events = KEYS[11], history = KEYS[12],
   steers = KEYS[13] }
+local asks, asked_by = KEYS[14], KEYS[15]
 local group, entry, id, state = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
 local function holds(key, kind, ...)
@@ -43,7 +47,7 @@ local function holds(key, kind, ...)
   local found = redis.call('TYPE', key).ok
   return found == kind or found == 'none'
 end
-local sound = #ARGV == 7 and #KEYS == 13 and string.match(entry, '^%d+%-%d+$')
+local sound = #ARGV == 8 and #KEYS == 15 and string.match(entry, '^%d+%-%d+$')
     and (state == 'completed' or state == 'failed')
     and holds(source, 'stream', 'XACK', 'XDEL') and holds(trace, 'hash', 'HSET')
     and holds(open, 'zset', 'ZREM') and holds(ended, 'zset', 'ZADD')
@@ -54,6 +58,7 @@ local sound = #ARGV == 7 and #KEYS == 13 and string.match(entry, '^%d+%-%d+$')
     and holds(run.events, 'stream', 'XADD', 'PEXPIRE')
     and holds(run.history, 'list', 'RPUSH', 'PEXPIRE')
     and holds(run.steers, 'list', 'LLEN', 'LPOP', 'LRANGE', 'DEL')
+    and holds(asks, 'hash', 'HGETALL') and holds(asked_by, 'zset', 'ZREM')
 local changes, outputs = sound and cmsgpack.unpack(ARGV[4]), sound and cmsgpack.unpack(ARGV[7])
 local result = sound and cjson.decode(ARGV[6])
 sound = sound and redis.acl_check_cmd('PUBLISH', changes.channel, '')
@@ -75,7 +80,19 @@ if redis.call('XDEL', source, entry) == 0 then
 end
 local steered = state == 'completed' and redis.call('LLEN', run.steers) > 0
 local going_on = record[1] == 'open' and steered
-local live = tonumber(record[3] or 0) - 1 + (going_on and #outputs or 0)
+-- Whoever still waits for an answer is told that nobody wants it any more.
+local waiting, asked, parked = {}, {}, 0
+local flat = redis.call('HGETALL', asks)
+for n = 1, #flat, 2 do waiting[flat[n]] = flat[n + 1] end
+for name, value in pairs(record[1] == 'open' and not going_on and waiting or {}) do
+  if string.match(name, '^group:.*:open$') and tonumber(value) > 0 then
+    parked = parked + 1
+  elseif string.match(name, '^[%x-]+$') and not waiting[name .. ':decision'] then
+    asked[#asked + 1] = name
+  end
+end
+table.sort(asked)
+local live = tonumber(record[3] or 0) - 1 - parked + (going_on and #outputs or 0)
 if record[1] and live >= 0 then
   redis.call('HSET', trace, 'live', live, 'steps', tonumber(record[4] or 0) + 1)
   if live == 0 then redis.call('XADD', quiet, '*', 'trace', id) end
@@ -125,6 +142,14 @@ redis.call('HSET', run.session, 'state', state, 'stop', result.stop, 'error', re
   'disposition', result.retry_disposition, 'progress', result.stream_progress,
   'retry_pending', '', 'updated_at', now)
 change()
+for _, ask in ipairs(asked) do
+  tell('permission.retract', changes.turn, cjson.encode({ ask_id = ask }), 1)
+  redis.call('ZREM', asked_by, ARGV[8] .. ' ' .. id .. ' ' .. ask)
+end
+if #asked > 0 then
+  redis.call('HSET', run.run, 'pending', 0)
+  redis.call('HSET', run.session, 'pending', 0)
+end
 local counted = redis.call('HMGET', run.run, 'input_tokens', 'output_tokens', 'cost_micro',
   'turns', 'tool_calls', 'turn', 'keep_ms')
 local function number(n) return tonumber(counted[n] or 0) or 0 end

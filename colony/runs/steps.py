@@ -46,6 +46,8 @@ def run_part(keys: Keys, changes: RunChanges | None) -> bytes:
     return pack(
         {
             "channel": keys.session_live(changes.session),
+            "turn": str(changes.turn),
+            "once": changes.once or (),
             "fields": [[*to, value] for to, value in changes.fields.items()],
             "counts": [[*to, by] for to, by in changes.counts.items()],
             "rows": [row.encode() for row in changes.rows],
@@ -114,6 +116,9 @@ def _finish(keys: Keys, delivery: RunDelivery, changes: RunChanges, end: End) ->
         state=end.state,
         result=json.dumps(_result(end)),
         outputs=pack([*delivery.outputs]),
+        session_id=changes.session,
+        asks=keys.asks(delivery.head.trace_id),
+        pending=keys.ask_deadlines(),
         **_settled(keys, delivery, changes),
     )
 

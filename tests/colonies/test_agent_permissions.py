@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from colony.agent.asks import Decision
+from colony.body import Body, Entry
+from colony.codec import encode_body, encode_head
+from colony.envelope import derived_id
 from colony.errors import AskNotPending, SessionAwaiting, StaleRunControl
 from colony.runs.asks import PendingAsk, RunAsks
+from colony.streams import Delivery
 from colony.testing.harness import Harness, at_random
 from colony.topology.load import load
+from colony.traces import Traces
 from tests.colonies.agent_colony import AGENT, AgentColony, agent_tree, rounds, says
 
 Start = Callable[..., Awaitable[AgentColony]]
@@ -366,6 +371,75 @@ async def test_call_that_a_hook_sends_twice_is_made_and_asked_about_once(start: 
 
     assert (await handled(colony, run, "/change"), await handled(colony, run, "/look")) == (1, 1)
     assert (await colony.result(run))["stop"] == "end_turn"
+
+
+async def until_two_permit(colony: AgentColony) -> list[Delivery]:
+    """Both deliveries of a batch that a hook has sent twice."""
+    harness = colony.harness
+    while True:
+        waiting = await harness.pending()
+        found = [d for d in waiting if d.source == harness.keys.cell("/assistant/permit")]
+        if len(found) == 2:
+            return found
+        await harness.step(next(d for d in waiting if d not in found))
+
+
+@pytest.mark.parametrize("name", ["look", "change"])
+async def test_two_workers_that_permit_a_batch_at_once_make_and_ask_about_it_once(
+    start: Start, name: str
+) -> None:
+    """Both have decided before either commits: neither sees in the record what the other does."""
+    permissions = {"allow": ["look"], "ask": ["change"]}
+    script = rounds([[name]])
+    colony = await start(script=script, seams={"before_tool": "twice"}, permissions=permissions)
+    run = await colony.begin()
+    harness = colony.harness
+    steps = [await harness.decide(delivery) for delivery in await until_two_permit(colony)]
+    for step in steps:
+        await harness.commit(step)
+    await harness.finish()
+
+    if name == "change":
+        assert (await colony.session()).pending == 1
+        (asked,) = await pending(colony)
+        await asks_of(colony).decide(asked, Decision(verdict="allow_once"), token="t")
+        await harness.finish()
+
+    assert await handled(colony, run, f"/{name}") == 1
+    assert (await colony.result(run))["stop"] == "end_turn"
+    assert (await colony.session()).pending == 0
+    trace = await harness.trace(run)
+    assert (trace.ended, trace.live) == (True, 0)
+
+
+async def test_a_run_that_ends_while_it_asks_takes_the_ask_back(start: Start) -> None:
+    colony = await start(script=rounds([["change"]]), permissions={"ask": ["change"]})
+    run = await colony.run()
+    (asked,) = await pending(colony)
+    finishing = await Traces(colony.harness.link, colony.harness.keys).log(run)
+    body = encode_body(Body.of(Entry.say("assistant", "x")))
+    head = finishing[-1].head.model_copy(
+        update={
+            "id": derived_id(run, "beside"),
+            "target": "/assistant/finish",
+            "hop": {"route": "end", "stop": "end_turn"},
+        }
+    )
+    # A branch of the tree that ends the run by itself.
+    stream = colony.harness.keys.cell("/assistant/finish")
+    await colony.harness.link.command("XADD", stream, "*", "head", encode_head(head), "body", body)
+    await colony.harness.link.command("HINCRBY", colony.harness.keys.trace(run), "live", 1)
+    await colony.harness.finish()
+
+    kinds = await colony.kinds(run)
+    assert kinds[-2:] == ["permission.retract", "result"]
+    assert await asks_of(colony).pending() == []
+    session = await colony.session()
+    assert (session.state, session.pending) == ("completed", 0)
+    with pytest.raises(StaleRunControl):
+        await asks_of(colony).decide(asked, Decision(verdict="allow_once"), token="t")
+    trace = await colony.harness.trace(run)
+    assert (trace.ended, trace.live) == (True, 0)
 
 
 @pytest.mark.parametrize(

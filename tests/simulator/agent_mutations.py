@@ -92,8 +92,8 @@ def _file_asks() -> Iterator[AgentMutation]:
     yield of(
         script,
         "asks nothing after the end",
-        "if record[1] ~= 'open' then",
-        "if false then",
+        "local once, open = changes.once, record[1] == 'open'",
+        "local once, open = changes.once, true",
         ENDING,
         seed=13,
     )

@@ -126,7 +126,8 @@ def _announce(calls: Sequence[Call], run: RunInHand) -> None:
             decision, text = call.hook
             run.event("hook", seam="before_tool", call_id=call.id, decision=decision, text=text)
     open_calls = json.dumps([[call.id, call.name] for call in calls])
-    run.put(open_calls=open_calls, announced=run.record.batch)
+    run.put(open_calls=open_calls)
+    run.put_once("announced", run.record.batch)
 
 
 def _begin(calls: Sequence[Call], own: Params, run: RunInHand) -> list[Emission]:
@@ -146,7 +147,8 @@ def _begin(calls: Sequence[Call], own: Params, run: RunInHand) -> list[Emission]
         "first": [call.id for call in now],
         "later": [[call.id, call.name, dict(call.args)] for call in later],
     }
-    run.put(waiting_calls=json.dumps(waiting), let_out=number)
+    run.put(waiting_calls=json.dumps(waiting))
+    run.put_once("let_out", number)
     refused = [Entry.result(call.id, call.refused, is_error=True) for call in calls if call.refused]
     return [
         requests.settle(own.table, row, route=requests.STORE, expects=expects),
