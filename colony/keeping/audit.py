@@ -24,6 +24,7 @@ from colony.log import get_logger
 from colony.lua.registry import bind
 from colony.publication import Publication
 from colony.records import HopRecord, read_record
+from colony.runs.asks import RunAsks
 
 AUDIT_S: Final = 1.0
 # A search costs a walk through the whole backlog: all keepers together begin one so often.
@@ -53,6 +54,7 @@ class Audit:
         self.link = link
         self.keys = keys
         self.publication = publication
+        self._asks = RunAsks(link, keys)
         self._attend = attend
         # Traces that may have lost an envelope, where each stood when all were last looked at, and
         # the losses that were known when doubt fell on every trace.
@@ -182,7 +184,7 @@ class Audit:
             return None
 
     async def _tally(self, ids: set[str], server: str) -> Counter[str]:
-        """How many envelopes of each trace lie in the streams, or are parked."""
+        """How many envelopes of each trace lie in the streams, or wait for a turn or an answer."""
         # Before the streams: what is released meanwhile is counted twice rather than never.
         found = await self._parked(ids, server)
         # Cells that are published from here on get envelopes by steps that are noticed.
@@ -195,7 +197,7 @@ class Audit:
         return found
 
     async def _parked(self, ids: set[str], server: str) -> Counter[str]:
-        found: Counter[str] = Counter()
+        found = await self._asks.parked(server=server)
         for page in _pages(ids, RECORDS):
             kept = await self.link.command("HMGET", self.keys.parked(), *page, server=server)
             pairs = zip(page, kept, strict=True)

@@ -1,8 +1,10 @@
 """Asks of runs: which are pending, and how one is answered, once."""
 
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgpack import unpackb
 from pydantic import JsonValue
@@ -15,6 +17,9 @@ from colony.keys import Keys
 from colony.link import Link
 from colony.lua.registry import bind
 from colony.runs.reading import texts
+
+# How many answers an envelope still waits for.
+_OPEN: Final = re.compile(r"group:.*:open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,20 @@ class RunAsks:
             PendingAsk(session.id, session.run_id, ask)
             for ask in sorted(asks, key=lambda ask: ask.deadline)
         ]
+
+    async def parked(self, *, server: str) -> Counter[str]:
+        """How many envelopes wait for answers, by run.
+
+        Raises ServerChanged where another server is there.
+        """
+        members = await self.link.command("ZRANGE", self.keys.ask_deadlines(), 0, -1, server=server)
+        found: Counter[str] = Counter()
+        for run_id in {member.decode().split(" ")[1] for member in members}:
+            kept = texts(await self.link.command("HGETALL", self.keys.asks(run_id), server=server))
+            found[run_id] = sum(
+                int(waiting) > 0 for name, waiting in kept.items() if _OPEN.fullmatch(name)
+            )
+        return found
 
     async def due(self, now_ms: int, limit: int) -> list[tuple[str, str, str]]:
         """Session, run and id of asks whose deadline has passed."""

@@ -74,17 +74,19 @@ class Terminal:
             command = [sys.executable, "-m", "colony.cli", "chat", "assistant", *arguments]
             os.execve(command[0], command, {**clean_environment(), **colony.env})
         self.shown = ""
+        self._unseen = ""
 
     def until(self, text: str) -> None:
         """Wait until it shows this, behind what it was last waited for."""
         deadline = time.monotonic() + SOON_S
-        seen = ""
-        while text not in seen:
+        while text not in self._unseen:
             left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} does not come behind {seen!r}"
+            assert left > 0, f"{text!r} does not come behind {self._unseen!r}"
             if select.select([self._terminal], [], [], left)[0]:
-                seen += os.read(self._terminal, 4096).decode(errors="replace")
-        self.shown += seen
+                self._unseen += os.read(self._terminal, 4096).decode(errors="replace")
+        # One read may bring what is waited for next as well.
+        before, _, self._unseen = self._unseen.partition(text)
+        self.shown += before + text
 
     def type(self, text: str) -> None:
         """Type a line."""

@@ -13,6 +13,7 @@ from colony.body import Body, Entry
 from colony.codec import encode_body, encode_head
 from colony.envelope import derived_id
 from colony.errors import AskNotPending, SessionAwaiting, StaleRunControl
+from colony.keeping.audit import Audit
 from colony.runs.asks import PendingAsk, RunAsks
 from colony.streams import Delivery
 from colony.testing.harness import Harness, at_random
@@ -410,6 +411,38 @@ async def test_two_workers_that_permit_a_batch_at_once_make_and_ask_about_it_onc
     assert (await colony.session()).pending == 0
     trace = await harness.trace(run)
     assert (trace.ended, trace.live) == (True, 0)
+
+
+async def test_an_ask_is_not_taken_for_lost_however_long_it_waits(start: Start) -> None:
+    """A keeper that starts doubts every trace, and one that rests those that have not moved."""
+    colony = await start(script=rounds([["change"]]), permissions={"ask": ["change"]})
+    run = await colony.run()
+    harness = colony.harness
+
+    async def attend(trace_id: str) -> None:
+        raise AssertionError(f"{trace_id} waits for no keeper")
+
+    audit = Audit(harness.link, harness.keys, harness.publication, attend)
+    assert await audit.search({run}) == ([], set())
+    (asked,) = await pending(colony)
+    await decide(colony, asked)
+
+    assert await handled(colony, run, "/change") == 1
+    assert (await colony.result(run))["state"] == "completed"
+
+
+async def test_an_envelope_that_is_lost_beside_one_that_waits_is_found(start: Start) -> None:
+    colony = await start(script=rounds([["change"]]), permissions={"ask": ["change"]})
+    run = await colony.run()
+    harness = colony.harness
+    await harness.link.command("HINCRBY", harness.keys.trace(run), "live", 1)
+
+    async def attend(trace_id: str) -> None:
+        raise AssertionError(f"{trace_id} waits for no keeper")
+
+    audit = Audit(harness.link, harness.keys, harness.publication, attend)
+    assert await audit.search({run}) == ([run], set())
+    assert (await harness.trace(run)).live == 1
 
 
 async def test_a_run_that_ends_while_it_asks_takes_the_ask_back(start: Start) -> None:
