@@ -63,6 +63,7 @@
     ├── SessionNotFound         session_not_found
     ├── AgentNotFound           agent_not_found
     ├── InvalidArgument         invalid_argument
+    ├── Unauthorized            unauthorized
     ├── RunRefused              run_refused
     │   ├── SessionBusy         session_busy
     │   ├── SessionAwaiting     session_awaiting
@@ -73,6 +74,7 @@
     ├── CursorMalformed         cursor_malformed
     ├── CursorExpired           cursor_expired
     ├── FollowerLagging         watch_lagging
+    ├── ServerStopping          server_stopping
     ├── Fenced                  fenced
     ├── SettledElsewhere        settled
     ├── ServerChanged           server_changed
@@ -566,7 +568,6 @@ class Unauthorized(ColonyError):
     """Somebody who shows no token, or one that nobody was given."""
 
     code = "unauthorized"
-    sentence = "show a token of this colony"
 
 
 class RunRefused(ColonyError):
@@ -642,7 +643,6 @@ class ServerStopping(ColonyError):
     """A process that stops, and tells whoever follows something over it to go elsewhere."""
 
     code = "server_stopping"
-    sentence = "this process stops: go on over another one"
 
 
 class Fenced(ColonyError):

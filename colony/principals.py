@@ -70,7 +70,7 @@ class Principals:
         # What is looked up is a digest: how long it takes tells nothing about a token.
         found = self._known.get(shown)
         if found is None or not token:
-            raise Unauthorized
+            raise Unauthorized(detail="show a token of this colony")
         return found
 
     def _look_again(self) -> None:

@@ -25,6 +25,7 @@ FIRST_PAGE: Final = 64
 PAGE_BYTES: Final = 1 << 20
 MOST_IN_ONE_MS: Final = 2**64 - 1
 RETRY_S: Final = 0.5
+STOPPING: Final = "this process stops: go on over another one"
 # A server that may not be listened to keeps nobody from what is in the log.
 LISTEN_S: Final = 5.0
 
@@ -79,7 +80,7 @@ class RunFeed:
                 await follower.changed.wait()
                 follower.changed.clear()
                 if self._stopped:
-                    raise ServerStopping
+                    raise ServerStopping(detail=STOPPING)
                 while follower.waiting:
                     event = follower.waiting.popleft()
                     if event is None:

@@ -503,7 +503,7 @@ async def test_call_waits_for_a_verdict_and_the_run_goes_on(
     run = await colony.run()
     assert (await colony.session()).state == "awaiting"
     asks = RunAsks(colony.harness.link, colony.harness.keys)
-    (asked,) = await asks.pending(colony.session_id)
+    (asked,) = await asks.pending_of(await colony.session())
 
     await asks.decide(asked, Decision(verdict=verdict, reason="not today"), token="t")
     await colony.harness.finish()

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from colony.access import promptly
+from colony.access.run_feed import STOPPING
 from colony.agent.events import Event
 from colony.agent.history import HistoryRow
 from colony.api.auth import principal_of
@@ -180,7 +181,7 @@ async def _whole(run: Run, model: str) -> dict[str, JsonValue]:
                 }
                 named = _named(run, model, "chat.completion")
                 return {**named, "choices": [choice], "usage": _usage(told["usage"])}
-    raise ServerStopping
+    raise ServerStopping(detail=STOPPING)
 
 
 async def _chunks(run: Run, wanted: ChatRequest) -> AsyncIterator[ServerSentEvent]:
